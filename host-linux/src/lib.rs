@@ -1,0 +1,1 @@
+//! amdev on Linux.

@@ -1,0 +1,2 @@
+//! The `amdev` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The command line shared by `amdev` and `amdev-usb`.

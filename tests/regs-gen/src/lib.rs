@@ -1,0 +1,1 @@
+//! Complete register tables of the supported IP versions, and the generator of core's tables.
