@@ -12,6 +12,13 @@
 
 use core::fmt;
 
+#[macro_use]
+mod delegate;
+pub mod count;
+pub mod fault;
+pub mod trace;
+pub mod window;
+
 /// A memory window (PCI BAR) of the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Window {
