@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bus;
+pub mod discovery;
 pub mod firmware;
 pub mod reg;
