@@ -2,6 +2,24 @@
 //!
 //! It is written from AMD's headers, the Linux driver and traces of a reference driver, and knows
 //! nothing of amdev: a driver that is wrong on hardware shall fail here.
+//!
+//! [`SimGpu`] is one GPU as a host sees it: PCI configuration space, three windows, DMA, MSI and
+//! time. [`Config`] says which model it is, in which state it is found and what goes wrong.
 
+pub mod chip;
+pub mod config;
+mod device;
+pub mod discovery;
 pub mod env;
+mod gpu;
+mod host;
+mod pci;
+mod regdb;
+mod regs;
 pub mod violation;
+mod vram;
+
+pub use config::{Config, ConfigError, Fault, Stage, State};
+pub use gpu::{BusFault, Counts, SimGpu};
+pub use host::{HostMemory, VecMemory};
+pub use violation::{Rule, Violation};

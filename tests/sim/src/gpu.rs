@@ -1,0 +1,188 @@
+//! The handle a host holds: windows, configuration space, DMA, interrupts and time of one GPU.
+
+use crate::config::Config;
+use crate::device::Device;
+use crate::host::HostMemory;
+use crate::pci::{BAR2_LEN, BAR5_LEN};
+use crate::violation::Violation;
+use std::sync::{Arc, Mutex, MutexGuard};
+use thiserror::Error;
+
+/// Why an access was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum BusFault {
+    /// Not a window of this device, or past its end.
+    #[error("access to BAR{bar} at {offset:#x} is outside of its window")]
+    OutOfWindow {
+        /// The window.
+        bar: u8,
+        /// Byte offset in it.
+        offset: u64,
+    },
+    /// Size or alignment that the window does not support.
+    #[error("access of {len} bytes to BAR{bar} at {offset:#x}: size or alignment not supported")]
+    Unsupported {
+        /// The window.
+        bar: u8,
+        /// Byte offset in it.
+        offset: u64,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// The device is unplugged.
+    #[error("the device is gone")]
+    Gone,
+}
+
+/// What a driver cost so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Counts {
+    /// Register reads through BAR5.
+    pub register_reads: u64,
+    /// Register writes through BAR5.
+    pub register_writes: u64,
+    /// Bytes read through BAR0.
+    pub vram_bytes_read: u64,
+    /// Bytes written through BAR0.
+    pub vram_bytes_written: u64,
+    /// Doorbells rung.
+    pub doorbells: u64,
+    /// HDP flushes.
+    pub hdp_flushes: u64,
+    /// TLB invalidations.
+    pub tlb_flushes: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
+    /// Accesses of any kind, the count that `ones:N` and `unplug:N` refer to.
+    pub accesses: u64,
+}
+
+/// One simulated GPU. Clones are handles to the same one; its state outlives them all but the
+/// last, so a driver can leave and come back.
+#[derive(Clone)]
+pub struct SimGpu(Arc<Mutex<Device>>);
+
+impl SimGpu {
+    /// Builds the GPU in the state that `config` names.
+    pub fn new(config: Config) -> SimGpu {
+        SimGpu(Arc::new(Mutex::new(Device::new(config))))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Device> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// What it was built from.
+    pub fn config(&self) -> Config {
+        self.lock().config.clone()
+    }
+
+    /// Length of a window in bytes: 0 VRAM, 2 doorbells, 5 registers; 0 for any other.
+    pub fn bar_len(&self, bar: u8) -> u64 {
+        match bar {
+            0 => self.lock().pci.bar0(),
+            2 => BAR2_LEN,
+            5 => BAR5_LEN,
+            _ => 0,
+        }
+    }
+
+    /// Reads from a window. Registers: 4 bytes, aligned, or a run of them; VRAM: anything.
+    /// A device that is unplugged or in reset answers with all ones.
+    pub fn read(&self, bar: u8, offset: u64, buf: &mut [u8]) -> Result<(), BusFault> {
+        self.lock().bar_read(bar, offset, buf)
+    }
+
+    /// Writes to a window. Registers: 4 bytes, aligned, or a run of them; doorbells: 4 or 8 bytes,
+    /// aligned; VRAM: anything.
+    pub fn write(&self, bar: u8, offset: u64, data: &[u8]) -> Result<(), BusFault> {
+        self.lock().bar_write(bar, offset, data)
+    }
+
+    /// Reads configuration space.
+    pub fn config_read(&self, offset: u16, buf: &mut [u8]) {
+        self.lock().config_read(offset, buf)
+    }
+
+    /// Writes configuration space. Device control can ask for a function-level reset.
+    pub fn config_write(&self, offset: u16, data: &[u8]) {
+        self.lock().config_write(offset, data)
+    }
+
+    /// Lets the device reach `len` bytes of `memory` at bus address `iova`; false if the range is
+    /// taken.
+    pub fn dma_map(&self, iova: u64, len: u64, memory: Arc<dyn HostMemory>) -> bool {
+        self.lock().dma.map(iova, len, memory)
+    }
+
+    /// Takes the mappings inside the range away; false if there was none.
+    pub fn dma_unmap(&self, iova: u64, len: u64) -> bool {
+        self.lock().dma.unmap(iova, len)
+    }
+
+    /// Microseconds since power on.
+    pub fn now_us(&self) -> u64 {
+        self.lock().now_us()
+    }
+
+    /// Lets time pass (virtual clock), or catches up with it (real clock).
+    pub fn advance_us(&self, us: u64) {
+        self.lock().advance_ns(us.saturating_mul(1000))
+    }
+
+    /// MSIs raised since the last call.
+    pub fn take_interrupts(&self) -> u64 {
+        self.lock().take_interrupts()
+    }
+
+    /// Calls `hook` for each MSI, from within the access that caused it: it must not call back
+    /// into this GPU.
+    pub fn on_interrupt(&self, hook: impl Fn() + Send + 'static) {
+        self.lock().msi_hook = Some(Box::new(hook));
+    }
+
+    /// Misuse so far.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.lock().violations.clone()
+    }
+
+    /// Misuse so far; the list starts anew.
+    pub fn take_violations(&self) -> Vec<Violation> {
+        std::mem::take(&mut self.lock().violations)
+    }
+
+    /// What the driver cost so far.
+    pub fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    /// Pulls the device out: reads return all ones, writes are lost.
+    pub fn unplug(&self) {
+        self.lock().present = false;
+    }
+
+    /// Puts it back in, powered on anew.
+    pub fn plug(&self) {
+        self.lock().plug()
+    }
+
+    /// False while unplugged.
+    pub fn present(&self) -> bool {
+        self.lock().present
+    }
+
+    /// Function-level reset, as writing it to device control does.
+    pub fn reset_function(&self) {
+        self.lock().flr()
+    }
+}
+
+impl std::fmt::Debug for SimGpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let d = self.lock();
+        f.debug_struct("SimGpu")
+            .field("chip", &d.config.chip.name)
+            .field("violations", &d.violations.len())
+            .finish()
+    }
+}

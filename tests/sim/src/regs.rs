@@ -1,0 +1,331 @@
+//! The register file: which registers this GPU has, their values, their banks.
+
+use crate::chip::Chip;
+use crate::env::Hub;
+use std::collections::HashMap;
+
+/// One register of this GPU.
+#[derive(Clone, Debug)]
+pub(crate) struct RegDef {
+    pub(crate) name: &'static str,
+    pub(crate) ip: &'static str,
+    pub(crate) fields: &'static [(&'static str, u8, u8)],
+}
+
+/// What a register does beyond keeping its value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// Mailbox of the PSP (MP0 or MPASP C2PMSG).
+    Psp(u8),
+    /// Mailbox of the SMU (MP1 C2PMSG).
+    Smu(u8),
+    RsmuIndex,
+    RsmuData,
+    PcieIndex(u8),
+    PcieData(u8),
+    MmIndex,
+    MmData,
+    HdpFlush,
+    /// Keeps what reset gave it.
+    ReadOnly,
+    InvReq(Hub, u8),
+    InvAck(Hub, u8),
+    InvSem(Hub, u8),
+    FaultCntl(Hub),
+    FaultStatus(Hub),
+    ContextCntl(Hub, u8),
+    CpStat,
+    BootloadStatus,
+    SafeMode,
+    MecCntl,
+    MecStart,
+    SdmaCntl(u8),
+    SoftReset,
+    HqdActive,
+    HqdDequeue,
+    SdmaQueue(u8, u8),
+    IhCntl(u8),
+    IhWptr(u8),
+    IhRptr(u8),
+}
+
+/// How a register is banked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Bank {
+    None,
+    /// By ME, pipe and queue of GRBM_GFX_CNTL.
+    Queue,
+    /// By VMID of GRBM_GFX_CNTL.
+    Vmid,
+}
+
+pub(crate) struct RegFile {
+    defs: HashMap<u32, RegDef>,
+    names: HashMap<&'static str, u32>,
+    actions: HashMap<u32, Action>,
+    banks: HashMap<u32, Bank>,
+    values: HashMap<u32, u32>,
+    banked: HashMap<(u32, u32), u32>,
+    grbm: u32,
+    grbm_addr: u32,
+}
+
+fn suffix(name: &str, prefix: &str) -> Option<u8> {
+    name.strip_prefix(prefix)?.parse().ok()
+}
+
+/// Splits `PREFIXnSUFFIX`.
+fn infix(name: &str, prefix: &str, end: &str) -> Option<u8> {
+    name.strip_prefix(prefix)?.strip_suffix(end)?.parse().ok()
+}
+
+fn action(name: &str) -> Option<Action> {
+    if let Some(n) = suffix(name, "MP0_SMN_C2PMSG_").or_else(|| suffix(name, "MPASP_SMN_C2PMSG_")) {
+        return Some(Action::Psp(n));
+    }
+    if let Some(n) = suffix(name, "MP1_SMN_C2PMSG_") {
+        return Some(Action::Smu(n));
+    }
+    for (hub, p) in [(Hub::Gc, "GC"), (Hub::Mm, "MM")] {
+        if let Some(rest) = name.strip_prefix(p) {
+            let e = "VM_INVALIDATE_ENG";
+            if let Some(n) = infix(rest, e, "_REQ") {
+                return Some(Action::InvReq(hub, n));
+            }
+            if let Some(n) = infix(rest, e, "_ACK") {
+                return Some(Action::InvAck(hub, n));
+            }
+            if let Some(n) = infix(rest, e, "_SEM") {
+                return Some(Action::InvSem(hub, n));
+            }
+            if let Some(n) = infix(rest, "VM_CONTEXT", "_CNTL") {
+                return Some(Action::ContextCntl(hub, n));
+            }
+            match rest {
+                "VM_L2_PROTECTION_FAULT_CNTL" | "VM_L2_PROTECTION_FAULT_CNTL_LO32" => {
+                    return Some(Action::FaultCntl(hub));
+                }
+                "VM_L2_PROTECTION_FAULT_STATUS"
+                | "VM_L2_PROTECTION_FAULT_STATUS_LO32"
+                | "VM_L2_PROTECTION_FAULT_STATUS_HI32"
+                | "VM_L2_PROTECTION_FAULT_ADDR_LO32"
+                | "VM_L2_PROTECTION_FAULT_ADDR_HI32" => return Some(Action::FaultStatus(hub)),
+                _ => {}
+            }
+        }
+    }
+    if let Some(rest) = name.strip_prefix("SDMA") {
+        let (inst, rest) = (rest.as_bytes().first()?.wrapping_sub(b'0'), rest.get(1..)?);
+        if inst < 2 {
+            if matches!(rest, "_F32_CNTL" | "_MCU_CNTL") {
+                return Some(Action::SdmaCntl(inst));
+            }
+            if let Some(q) = rest.strip_prefix("_QUEUE") {
+                let queue = q.as_bytes().first()?.wrapping_sub(b'0');
+                if queue < 8 {
+                    return Some(Action::SdmaQueue(inst, queue));
+                }
+            }
+        }
+    }
+    Some(match name {
+        "BIF_BX_PF0_RSMU_INDEX" => Action::RsmuIndex,
+        "BIF_BX_PF0_RSMU_DATA" => Action::RsmuData,
+        "BIF_BX0_PCIE_INDEX" => Action::PcieIndex(0),
+        "BIF_BX0_PCIE_DATA" => Action::PcieData(0),
+        "BIF_BX0_PCIE_INDEX2" => Action::PcieIndex(1),
+        "BIF_BX0_PCIE_DATA2" => Action::PcieData(1),
+        "BIF_BX_PF0_MM_INDEX" => Action::MmIndex,
+        "BIF_BX_PF0_MM_DATA" => Action::MmData,
+        "BIF_BX_PF0_HDP_MEM_COHERENCY_FLUSH_CNTL" => Action::HdpFlush,
+        "RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE" => Action::ReadOnly,
+        "MMMC_VM_FB_LOCATION_BASE" | "MMMC_VM_FB_LOCATION_TOP" => Action::ReadOnly,
+        "CP_STAT" => Action::CpStat,
+        "RLC_RLCS_BOOTLOAD_STATUS" => Action::BootloadStatus,
+        "RLC_SAFE_MODE" => Action::SafeMode,
+        "CP_MEC_RS64_CNTL" => Action::MecCntl,
+        "CP_MEC_RS64_PRGRM_CNTR_START" | "CP_MEC_RS64_PRGRM_CNTR_START_HI" => Action::MecStart,
+        "GRBM_SOFT_RESET" => Action::SoftReset,
+        "CP_HQD_ACTIVE" => Action::HqdActive,
+        "CP_HQD_DEQUEUE_REQUEST" => Action::HqdDequeue,
+        "IH_RB_CNTL" => Action::IhCntl(0),
+        "IH_RB_CNTL_RING1" => Action::IhCntl(1),
+        "IH_RB_WPTR" => Action::IhWptr(0),
+        "IH_RB_WPTR_RING1" => Action::IhWptr(1),
+        "IH_RB_RPTR" => Action::IhRptr(0),
+        "IH_RB_RPTR_RING1" => Action::IhRptr(1),
+        _ => return None,
+    })
+}
+
+fn bank(name: &str) -> Bank {
+    if name.starts_with("SH_MEM_") {
+        Bank::Vmid
+    } else if name.starts_with("CP_HQD_")
+        || name.starts_with("CP_MQD_")
+        || name.starts_with("CP_MEC_RS64_PRGRM_CNTR_START")
+    {
+        Bank::Queue
+    } else {
+        Bank::None
+    }
+}
+
+impl RegFile {
+    pub(crate) fn new(chip: &Chip) -> RegFile {
+        let mut f = RegFile {
+            defs: HashMap::new(),
+            names: HashMap::new(),
+            actions: HashMap::new(),
+            banks: HashMap::new(),
+            values: HashMap::new(),
+            banked: HashMap::new(),
+            grbm: 0,
+            grbm_addr: u32::MAX,
+        };
+        crate::regdb::load(chip, |addr, def| f.add(addr, def));
+        f.grbm_addr = f.addr("GRBM_GFX_CNTL").unwrap_or(u32::MAX);
+        f
+    }
+
+    fn add(&mut self, addr: u32, def: RegDef) {
+        self.names.entry(def.name).or_insert(addr);
+        if let Some(a) = action(def.name) {
+            self.actions.insert(addr, a);
+        }
+        match bank(def.name) {
+            Bank::None => {}
+            b => {
+                self.banks.insert(addr, b);
+            }
+        }
+        self.defs.entry(addr).or_insert(def);
+    }
+
+    /// True if the tables were built in; without them every address counts as known.
+    pub(crate) fn known(&self, addr: u32) -> bool {
+        self.defs.is_empty() || self.defs.contains_key(&addr)
+    }
+
+    pub(crate) fn action(&self, addr: u32) -> Option<Action> {
+        self.actions.get(&addr).copied()
+    }
+
+    pub(crate) fn addr(&self, name: &str) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    /// Name for messages.
+    pub(crate) fn name(&self, addr: u32) -> String {
+        match self.defs.get(&addr) {
+            Some(d) => format!("{} ({}, {addr:#x})", d.name, d.ip),
+            None => format!("{addr:#x}"),
+        }
+    }
+
+    pub(crate) fn short_name(&self, addr: u32) -> Option<&'static str> {
+        self.defs.get(&addr).map(|d| d.name)
+    }
+
+    pub(crate) fn field(&self, reg: &str, field: &str) -> Option<(u8, u8)> {
+        let def = self.defs.get(self.names.get(reg)?)?;
+        def.fields.iter().find(|f| f.0 == field).map(|f| (f.1, f.2))
+    }
+
+    fn key(&self, addr: u32, grbm: u32) -> Option<(u32, u32)> {
+        // GRBM_GFX_CNTL: PIPEID 1:0, MEID 3:2, VMID 7:4, QUEUEID 10:8 (gc_11_0_0_sh_mask.h).
+        match self.banks.get(&addr)? {
+            Bank::Queue => Some((addr, grbm & 0x70f)),
+            Bank::Vmid => Some((addr, grbm & 0xf0)),
+            Bank::None => None,
+        }
+    }
+
+    pub(crate) fn get_at(&self, addr: u32, grbm: u32) -> u32 {
+        match self.key(addr, grbm) {
+            Some(k) => self.banked.get(&k).copied().unwrap_or(0),
+            None => self.values.get(&addr).copied().unwrap_or(0),
+        }
+    }
+
+    pub(crate) fn set_at(&mut self, addr: u32, grbm: u32, value: u32) {
+        match self.key(addr, grbm) {
+            Some(k) => {
+                self.banked.insert(k, value);
+            }
+            None => {
+                self.values.insert(addr, value);
+            }
+        }
+    }
+
+    /// The raw value, in the bank that GRBM_GFX_CNTL selects.
+    pub(crate) fn get(&self, addr: u32) -> u32 {
+        self.get_at(addr, self.grbm)
+    }
+
+    pub(crate) fn set(&mut self, addr: u32, value: u32) {
+        if addr == self.grbm_addr {
+            self.grbm = value;
+        }
+        self.set_at(addr, self.grbm, value);
+    }
+
+    /// The bank that GRBM_GFX_CNTL selects.
+    pub(crate) fn grbm(&self) -> u32 {
+        self.grbm
+    }
+
+    /// Value by name; 0 where this GPU has no such register.
+    pub(crate) fn val(&self, name: &str) -> u32 {
+        self.addr(name).map_or(0, |a| self.get(a))
+    }
+
+    /// Value by name in the bank `grbm`.
+    pub(crate) fn val_at(&self, name: &str, grbm: u32) -> u32 {
+        self.addr(name).map_or(0, |a| self.get_at(a, grbm))
+    }
+
+    pub(crate) fn put(&mut self, name: &str, value: u32) {
+        if let Some(a) = self.addr(name) {
+            self.set(a, value);
+        }
+    }
+
+    /// Value of two registers as one 64-bit number.
+    pub(crate) fn pair(&self, lo: &str, hi: &str) -> u64 {
+        u64::from(self.val(hi)) << 32 | u64::from(self.val(lo))
+    }
+
+    /// Extracts a field of `value`; 0 where it does not exist.
+    pub(crate) fn extract(&self, reg: &str, field: &str, value: u32) -> u32 {
+        match self.field(reg, field) {
+            Some((shift, width)) => value >> shift & mask(width),
+            None => 0,
+        }
+    }
+
+    /// A field's value by name.
+    pub(crate) fn fld(&self, reg: &str, field: &str) -> u32 {
+        self.extract(reg, field, self.val(reg))
+    }
+
+    /// `value` placed in a field.
+    pub(crate) fn place(&self, reg: &str, field: &str, value: u32) -> u32 {
+        match self.field(reg, field) {
+            Some((shift, width)) => (value & mask(width)) << shift,
+            None => 0,
+        }
+    }
+
+    /// Forgets everything, as a reset does.
+    pub(crate) fn reset(&mut self) {
+        self.values.clear();
+        self.banked.clear();
+        self.grbm = 0;
+    }
+}
+
+fn mask(width: u8) -> u32 {
+    if width >= 32 { u32::MAX } else { (1 << width) - 1 }
+}
