@@ -8,14 +8,17 @@
 
 pub mod chip;
 pub mod config;
+pub mod cp;
 mod device;
 pub mod discovery;
 pub mod env;
 mod gpu;
 mod host;
+pub mod isa;
 mod pci;
 mod regdb;
 mod regs;
+pub mod sdma;
 pub mod violation;
 mod vram;
 
