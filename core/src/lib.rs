@@ -5,4 +5,7 @@
 pub mod bus;
 pub mod discovery;
 pub mod firmware;
+pub mod iface;
+pub mod program;
+pub mod queue;
 pub mod reg;
