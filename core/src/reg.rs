@@ -8,11 +8,24 @@
 //!
 //! Addresses are *dword* addresses, as in AMD's headers. An address beyond BAR5 is reached through
 //! the RSMU index/data pair; [`crate::ip`] does that.
+//!
+//! # Naming
+//! - [`r`]: one constant for each register, with its name in the Linux headers; a role whose name
+//!   changed between versions has one name here (`PSP_C2PMSG_35`, `GPU_HDP_FLUSH_REQ`).
+//! - [`ra`]: registers that differ by a number as arrays (`ra::SDMA_QUEUE_RB_CNTL[engine][queue]`).
+//! - [`f`]: one module for each register with one constant for each field. Registers that differ
+//!   by a number share their fields: `f::sdma_queue_rb_cntl` goes with all of
+//!   `ra::SDMA_QUEUE_RB_CNTL`.
+//! - [`r::hub`], [`ra::hub`], [`f::hub`]: what both memory hubs have, indexed by [`Hub`]:
+//!   `r::hub::VM_L2_CNTL[hub]`, `f::hub::vm_l2_cntl::ENABLE_L2_CACHE[hub]`.
 
 use core::fmt;
+use core::ops::Index;
 
+#[rustfmt::skip]
 mod ids;
-pub use ids::{f, r};
+pub mod tables;
+pub use ids::{f, r, ra};
 
 /// An IP block that has registers of its own, with its own version and base addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -39,6 +52,71 @@ pub enum Block {
 impl Block {
     /// Number of blocks.
     pub const COUNT: usize = 8;
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Block::Gc => "GC",
+            Block::Mp0 => "MP0",
+            Block::Mp1 => "MP1",
+            Block::Nbio => "NBIO",
+            Block::Mmhub => "MMHUB",
+            Block::Osssys => "OSSSYS",
+            Block::Hdp => "HDP",
+            Block::Sdma => "SDMA",
+        })
+    }
+}
+
+/// A memory hub: what translates addresses for a group of engines, with TLBs of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Hub {
+    /// Graphics, compute and (from gfx11 on) SDMA; registers in [`Block::Gc`].
+    Gc = 0,
+    /// Everything else; registers in [`Block::Mmhub`].
+    Mm = 1,
+}
+
+impl Hub {
+    /// Both hubs.
+    pub const ALL: [Hub; 2] = [Hub::Gc, Hub::Mm];
+}
+
+impl fmt::Display for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Hub::Gc => "GC hub",
+            Hub::Mm => "MM hub",
+        })
+    }
+}
+
+/// One of something for each memory hub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PerHub<T> {
+    /// The one of the GC hub.
+    pub gc: T,
+    /// The one of the MM hub.
+    pub mm: T,
+}
+
+impl<T> PerHub<T> {
+    /// The one of a hub.
+    pub const fn at(&self, hub: Hub) -> &T {
+        match hub {
+            Hub::Gc => &self.gc,
+            Hub::Mm => &self.mm,
+        }
+    }
+}
+
+impl<T> Index<Hub> for PerHub<T> {
+    type Output = T;
+    fn index(&self, hub: Hub) -> &T {
+        self.at(hub)
+    }
 }
 
 /// A register the core uses. Dense: `0..Reg::COUNT`, constants in the generated `ids`.
@@ -221,6 +299,11 @@ impl RegFile {
         Ok(base.wrapping_add(def.offset))
     }
 
+    /// Base address index and dword offset of a register, without base addresses.
+    pub fn place(&self, reg: Reg) -> Result<RegDef, RegError> {
+        reg.def(self.table(reg.block()).ok_or(RegError::NoTable { reg })?)
+    }
+
     /// Whether this device has the register.
     pub fn has(&self, reg: Reg) -> bool {
         self.addr(reg).is_ok()
@@ -231,7 +314,8 @@ impl RegFile {
         self.field_def(field).is_ok()
     }
 
-    fn field_def(&self, field: Field) -> Result<FieldDef, RegError> {
+    /// Lowest bit and width of a field in this device's version.
+    pub fn field_def(&self, field: Field) -> Result<FieldDef, RegError> {
         let reg = field.reg();
         let table = self.table(reg.block()).ok_or(RegError::NoTable { reg })?;
         let def = field
@@ -252,7 +336,7 @@ impl RegFile {
     pub fn merge(&self, reg: Reg, old: u32, fields: &[(Field, u32)]) -> Result<u32, RegError> {
         let mut value = old;
         for &(field, v) in fields {
-            if field.reg() != reg {
+            if field.reg() != reg.field_owner() {
                 return Err(RegError::ForeignField { reg, field });
             }
             let def = self.field_def(field)?;
@@ -287,9 +371,31 @@ impl Reg {
 }
 
 impl Reg {
+    /// Number of registers.
+    pub const COUNT: u16 = ids::REG_OWNER.len() as u16;
+
+    /// Every register.
+    pub fn all() -> impl Iterator<Item = Reg> {
+        (0..Self::COUNT).map(Reg)
+    }
+
     /// The block this register belongs to.
     pub fn block(self) -> Block {
-        ids::REG_BLOCK.get(self.0 as usize).copied().unwrap_or(Block::Gc)
+        let after = ids::BLOCKS.partition_point(|&(_, first)| first <= self.0);
+        after.checked_sub(1).and_then(|i| ids::BLOCKS.get(i)).map_or(Block::Gc, |b| b.0)
+    }
+
+    /// The register whose fields this one uses: itself, or the first of its family.
+    pub fn field_owner(self) -> Reg {
+        Reg(ids::REG_OWNER.get(self.0 as usize).copied().unwrap_or(u16::MAX))
+    }
+
+    /// The fields that this register has in some version.
+    pub fn fields(self) -> impl Iterator<Item = Field> {
+        let owner = self.field_owner().0;
+        let first = ids::FIELD_REG.partition_point(|&r| r < owner);
+        let end = ids::FIELD_REG.partition_point(|&r| r <= owner);
+        (first as u16..end as u16).map(Field)
     }
 
     /// Name in the Linux headers, without the `reg`/`mm` prefix; a placeholder without the
@@ -300,10 +406,19 @@ impl Reg {
         #[cfg(not(feature = "names"))]
         "register"
     }
+
+    /// The register of a name (as in [`r`]); for command lines and tests.
+    #[cfg(feature = "names")]
+    pub fn from_name(name: &str) -> Option<Reg> {
+        ids::REG_NAME.iter().position(|n| *n == name).map(|i| Reg(i as u16))
+    }
 }
 
 impl Field {
-    /// The register this field belongs to.
+    /// Number of fields.
+    pub const COUNT: u16 = ids::FIELD_REG.len() as u16;
+
+    /// The register this field belongs to; the first of a family that shares its fields.
     pub fn reg(self) -> Reg {
         Reg(ids::FIELD_REG.get(self.0 as usize).copied().unwrap_or(u16::MAX))
     }
