@@ -6,6 +6,7 @@ pub mod bus;
 pub mod discovery;
 pub mod firmware;
 pub mod iface;
+pub mod mm;
 pub mod program;
 pub mod queue;
 pub mod reg;
