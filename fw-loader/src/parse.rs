@@ -1,0 +1,558 @@
+//! From a header to the images of a file.
+
+use amdev_core::firmware::{FwType, SosComponent};
+use heapless::Vec;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::error::Problem;
+use crate::types::{self, sos_component};
+use crate::wire::*;
+
+/// Bytes that [`File::parse`] needs at most from the start of a file.
+pub const HEAD: usize = 512;
+/// The most images of one file.
+pub const MAX_PIECES: usize = 32;
+/// The largest file accepted (real ones have at most about 1 MiB).
+pub const MAX_FILE: u64 = 16 << 20;
+
+/// `UCODE_MAX_PSP_PACKAGING` of Linux: components of a PSP v2 container.
+const MAX_PSP_DESCS: u32 = 26;
+/// Power play tables of an SMU file; real ones have up to 6.
+const MAX_PPTABLES: u32 = 16;
+
+/// What a file is for; decides which headers are possible.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FileKind {
+    /// The PSP's SOS container.
+    Sos,
+    /// SMU (SMC).
+    Smu,
+    /// SDMA engines.
+    Sdma,
+    /// Prefetch parser.
+    Pfp,
+    /// Micro engine.
+    Me,
+    /// Compute micro engine.
+    Mec,
+    /// IMU.
+    Imu,
+    /// RLC.
+    Rlc,
+    /// A table of contents in a file of its own (APUs).
+    Toc,
+}
+
+impl FileKind {
+    /// All kinds.
+    pub const ALL: [FileKind; 9] = [
+        FileKind::Sos,
+        FileKind::Smu,
+        FileKind::Sdma,
+        FileKind::Pfp,
+        FileKind::Me,
+        FileKind::Mec,
+        FileKind::Imu,
+        FileKind::Rlc,
+        FileKind::Toc,
+    ];
+
+    /// Name in a message.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FileKind::Sos => "SOS",
+            FileKind::Smu => "SMU",
+            FileKind::Sdma => "SDMA",
+            FileKind::Pfp => "PFP",
+            FileKind::Me => "ME",
+            FileKind::Mec => "MEC",
+            FileKind::Imu => "IMU",
+            FileKind::Rlc => "RLC",
+            FileKind::Toc => "TOC",
+        }
+    }
+}
+
+/// What an image of a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    /// A component of the SOS container.
+    Sos(SosComponent),
+    /// A component for an auxiliary kind of device, by its number in `enum psp_fw_type`.
+    Aux(u32),
+    /// A component of the SOS container that this crate does not know, by its number.
+    Unknown(u32),
+    /// An image of this type.
+    Ip(FwType),
+    /// A power play table of the SMU, by its id.
+    PpTable(u32),
+}
+
+/// An image inside a file; never empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// What it is.
+    pub role: Role,
+    /// Offset in the file in bytes.
+    pub offset: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+/// A checked header and the images it describes. All of them lie inside the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct File {
+    /// What the file is for.
+    pub kind: FileKind,
+    /// The common header.
+    pub header: CommonHeader,
+    /// The images, in the order of the header.
+    pub pieces: Vec<Piece, MAX_PIECES>,
+    /// Start address of an RS64 engine's program in bytes.
+    pub ucode_start: Option<u64>,
+}
+
+impl File {
+    /// Version of the header.
+    pub fn header_version(&self) -> (u16, u16) {
+        (self.header.header_version_major.get(), self.header.header_version_minor.get())
+    }
+
+    /// Version of the firmware.
+    pub fn ucode_version(&self) -> u32 {
+        self.header.ucode_version.get()
+    }
+
+    /// The first image with this role.
+    pub fn piece(&self, role: Role) -> Option<Piece> {
+        self.pieces.iter().find(|p| p.role == role).copied()
+    }
+
+    /// Parses a file that is in memory whole.
+    pub fn parse(kind: FileKind, bytes: &[u8]) -> Result<File, Problem> {
+        let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or(&[]);
+        Self::parse_with(kind, head, bytes.len() as u64, |offset, buf| {
+            let end = offset as usize + buf.len();
+            let from = bytes.get(offset as usize..end);
+            buf.copy_from_slice(from.ok_or(Problem::Read { offset, reason: "end of file" })?);
+            Ok(())
+        })
+    }
+
+    /// Parses the header of a file of `len` bytes. `head` is its start, [`HEAD`] bytes or all of a
+    /// shorter file; `read` (offset, buffer to fill) is asked for lists that stand elsewhere.
+    pub fn parse_with(
+        kind: FileKind,
+        head: &[u8],
+        len: u64,
+        read: impl FnMut(u64, &mut [u8]) -> Result<(), Problem>,
+    ) -> Result<File, Problem> {
+        let header: CommonHeader = *view(head, len, 0, "common_firmware_header")?;
+        if len > MAX_FILE {
+            return Err(Problem::Value { field: "file length", found: len, expected: "at most 16 MiB" });
+        }
+        let size_bytes = header.size_bytes.get();
+        if size_bytes as u64 != len {
+            return Err(Problem::Size { size_bytes, have: len });
+        }
+        let header_size = header.header_size_bytes.get() as u64;
+        if header_size < size_of::<CommonHeader>() as u64 || header_size > len {
+            return Err(Problem::Value {
+                field: "header_size_bytes",
+                found: header_size,
+                expected: "at least 32, at most the file's length",
+            });
+        }
+        let mut parser = Parser {
+            head,
+            len,
+            payload: header.ucode_array_offset_bytes.get(),
+            payload_len: header.ucode_size_bytes.get(),
+            file: File { kind, header, pieces: Vec::new(), ucode_start: None },
+        };
+        parser.check(
+            "ucode_array_offset_bytes/ucode_size_bytes",
+            parser.payload as u64,
+            parser.payload_len,
+        )?;
+        match kind {
+            FileKind::Sos => parser.psp()?,
+            FileKind::Toc => parser.toc()?,
+            FileKind::Smu => parser.smu(read)?,
+            FileKind::Sdma => parser.sdma()?,
+            FileKind::Pfp => parser.cp(types::CP_PFP, types::RS64_PFP, types::RS64_PFP_P0_STACK)?,
+            FileKind::Me => parser.cp(types::CP_ME, types::RS64_ME, types::RS64_ME_P0_STACK)?,
+            FileKind::Mec => parser.cp(types::CP_MEC, types::RS64_MEC, types::RS64_MEC_P0_STACK)?,
+            FileKind::Imu => parser.imu()?,
+            FileKind::Rlc => parser.rlc()?,
+        }
+        Ok(parser.file)
+    }
+}
+
+fn view<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    head: &'a [u8],
+    len: u64,
+    offset: usize,
+    field: &'static str,
+) -> Result<&'a T, Problem> {
+    let end = offset + size_of::<T>();
+    let short = Problem::TooShort { field, need: end as u64, have: len };
+    T::ref_from_bytes(head.get(offset..end).ok_or(short)?).map_err(|_| short)
+}
+
+/// Where headers stand: behind the common one, and behind the part that an earlier minor version
+/// defines.
+const AT: usize = size_of::<CommonHeader>();
+const SMC_AT: usize = AT + size_of::<SmcV1_0>();
+const PSP_V1_AT: usize = AT + size_of::<PspV1_0>();
+const PSP_V1_3_AT: usize = PSP_V1_AT + size_of::<PspV1_1>();
+const RLC_V2_1_AT: usize = AT + size_of::<RlcV2_0>();
+const RLC_V2_2_AT: usize = RLC_V2_1_AT + size_of::<RlcV2_1>();
+const RLC_V2_3_AT: usize = RLC_V2_2_AT + size_of::<RlcV2_2>();
+const RLC_V2_4_AT: usize = RLC_V2_3_AT + size_of::<RlcV2_3>();
+
+struct Parser<'a> {
+    head: &'a [u8],
+    len: u64,
+    payload: u32,
+    payload_len: u32,
+    file: File,
+}
+
+impl<'a> Parser<'a> {
+    fn version(&self) -> (u16, u16) {
+        self.file.header_version()
+    }
+
+    fn unknown_version(&self, supported: &'static str) -> Problem {
+        let (major, minor) = self.version();
+        Problem::Version { kind: self.file.kind.name(), major, minor, supported }
+    }
+
+    fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+        &self,
+        offset: usize,
+        field: &'static str,
+    ) -> Result<&'a T, Problem> {
+        view(self.head, self.len, offset, field)
+    }
+
+    fn check(&self, field: &'static str, offset: u64, size: u32) -> Result<(), Problem> {
+        let size = size as u64;
+        if offset.saturating_add(size) > self.len {
+            return Err(Problem::OutOfFile { field, offset, size, have: self.len });
+        }
+        Ok(())
+    }
+
+    /// Notes an image at a file offset. Empty ones are none: RLC v2.3 of GC 11.5.0 has an RLCV of
+    /// size 0.
+    fn piece(&mut self, role: Role, field: &'static str, offset: u64, len: u32) -> Result<(), Problem> {
+        self.check(field, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // Inside the file, hence below 16 MiB.
+        let piece = Piece { role, offset: offset as u32, len };
+        let limit = MAX_PIECES as u32;
+        self.file.pieces.push(piece).map_err(|_| Problem::TooMany { field, found: limit + 1, limit })
+    }
+
+    fn payload_piece(&mut self, role: Role) -> Result<(), Problem> {
+        self.piece(role, "ucode_size_bytes", self.payload as u64, self.payload_len)
+    }
+
+    fn legacy(&mut self, role: Role, field: &'static str, desc: &PspLegacyDesc) -> Result<(), Problem> {
+        let offset = self.payload as u64 + desc.offset_bytes.get() as u64;
+        self.piece(role, field, offset, desc.size_bytes.get())
+    }
+
+    fn psp(&mut self) -> Result<(), Problem> {
+        let (major, minor) = self.version();
+        match (major, minor) {
+            (1, 0..=3) => self.psp_v1(minor),
+            (2, 0) => {
+                let v2: &PspV2_0 = self.view(AT, "psp_firmware_header_v2_0")?;
+                let count = v2.psp_fw_bin_count.get();
+                self.psp_descs(AT + size_of::<PspV2_0>(), count, count)
+            }
+            (2, 1) => {
+                let v2: &PspV2_1 = self.view(AT, "psp_firmware_header_v2_1")?;
+                let count = v2.psp_fw_bin_count.get();
+                let aux = match v2.psp_aux_fw_bin_index.get() {
+                    0 => count,
+                    aux if aux <= count => aux,
+                    aux => {
+                        return Err(Problem::TooMany {
+                            field: "psp_aux_fw_bin_index",
+                            found: aux,
+                            limit: count,
+                        });
+                    }
+                };
+                self.psp_descs(AT + size_of::<PspV2_1>(), count, aux)
+            }
+            _ => Err(self.unknown_version("1.0 to 1.3, 2.0 and 2.1")),
+        }
+    }
+
+    fn psp_v1(&mut self, minor: u16) -> Result<(), Problem> {
+        let v1: &PspV1_0 = self.view(AT, "psp_firmware_header_v1_0")?;
+        // The system driver is what precedes the SOS in the payload.
+        let sys_len = v1.sos.offset_bytes.get();
+        self.piece(Role::Sos(SosComponent::SysDrv), "sos.offset_bytes", self.payload as u64, sys_len)?;
+        self.legacy(Role::Sos(SosComponent::Sos), "sos.size_bytes", &v1.sos)?;
+        if minor == 1 || minor == 3 {
+            let v: &PspV1_1 = self.view(PSP_V1_AT, "psp_firmware_header_v1_1")?;
+            self.legacy(Role::Sos(SosComponent::Toc), "toc.size_bytes", &v.toc)?;
+            self.legacy(Role::Sos(SosComponent::Kdb), "kdb.size_bytes", &v.kdb)?;
+        }
+        if minor == 2 {
+            let v: &PspV1_2 = self.view(PSP_V1_AT, "psp_firmware_header_v1_2")?;
+            self.legacy(Role::Sos(SosComponent::Kdb), "kdb.size_bytes", &v.kdb)?;
+        }
+        if minor == 3 {
+            let v: &PspV1_3 = self.view(PSP_V1_3_AT, "psp_firmware_header_v1_3")?;
+            self.legacy(Role::Sos(SosComponent::Spl), "spl.size_bytes", &v.spl)?;
+            self.legacy(Role::Sos(SosComponent::Rl), "rl.size_bytes", &v.rl)?;
+            self.legacy(Role::Aux(SosComponent::SysDrv as u32), "sys_drv_aux.size_bytes", &v.sys_drv_aux)?;
+            self.legacy(Role::Aux(SosComponent::Sos as u32), "sos_aux.size_bytes", &v.sos_aux)?;
+        }
+        Ok(())
+    }
+
+    fn psp_descs(&mut self, at: usize, count: u32, aux: u32) -> Result<(), Problem> {
+        if count > MAX_PSP_DESCS {
+            return Err(Problem::TooMany { field: "psp_fw_bin_count", found: count, limit: MAX_PSP_DESCS });
+        }
+        for index in 0..count {
+            let desc: &PspDesc = self.view(at + index as usize * size_of::<PspDesc>(), "psp_fw_bin")?;
+            let number = desc.fw_type.get();
+            let role = match sos_component(number) {
+                _ if index >= aux => Role::Aux(number),
+                Some(component) => Role::Sos(component),
+                None => Role::Unknown(number),
+            };
+            let offset = self.payload as u64 + desc.offset_bytes.get() as u64;
+            self.piece(role, "psp_fw_bin.offset_bytes/size_bytes", offset, desc.size_bytes.get())?;
+        }
+        Ok(())
+    }
+
+    fn toc(&mut self) -> Result<(), Problem> {
+        match self.version() {
+            (1, 0) => self.payload_piece(Role::Ip(types::TOC)),
+            _ => Err(self.unknown_version("1.0")),
+        }
+    }
+
+    fn smu(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Problem>) -> Result<(), Problem> {
+        let version = self.version();
+        if !matches!(version, (1, 0) | (2, 0) | (2, 1)) {
+            return Err(self.unknown_version("1.0, 2.0 and 2.1"));
+        }
+        let _: &SmcV1_0 = self.view(AT, "smc_firmware_header_v1_0")?;
+        self.payload_piece(Role::Ip(types::SMU))?;
+        if version == (2, 0) {
+            let v2: &SmcV2_0 = self.view(SMC_AT, "smc_firmware_header_v2_0")?;
+            let offset = v2.ppt_offset_bytes.get() as u64;
+            self.piece(Role::PpTable(0), "ppt_offset_bytes/ppt_size_bytes", offset, v2.ppt_size_bytes.get())?;
+        }
+        if version == (2, 1) {
+            let v2: &SmcV2_1 = self.view(SMC_AT, "smc_firmware_header_v2_1")?;
+            let count = v2.pptable_count.get();
+            if count > MAX_PPTABLES {
+                return Err(Problem::TooMany { field: "pptable_count", found: count, limit: MAX_PPTABLES });
+            }
+            let mut at = v2.pptable_entry_offset.get() as u64;
+            let mut bytes = [0; size_of::<SmcPptEntry>()];
+            for _ in 0..count {
+                self.check("pptable_entry_offset", at, bytes.len() as u32)?;
+                read(at, &mut bytes)?;
+                let entry: &SmcPptEntry = view(&bytes, self.len, 0, "smc_soft_pptable_entry")?;
+                let offset = entry.ppt_offset_bytes.get() as u64;
+                let role = Role::PpTable(entry.id.get());
+                self.piece(role, "ppt_offset_bytes/ppt_size_bytes", offset, entry.ppt_size_bytes.get())?;
+                at += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn sdma(&mut self) -> Result<(), Problem> {
+        match self.version() {
+            (1, 0) => {
+                let _: &SdmaV1_0 = self.view(AT, "sdma_firmware_header_v1_0")?;
+                self.payload_piece(Role::Ip(types::SDMA0))
+            }
+            (1, 1) => {
+                let _: &SdmaV1_1 = self.view(AT + size_of::<SdmaV1_0>(), "sdma_firmware_header_v1_1")?;
+                self.payload_piece(Role::Ip(types::SDMA0))
+            }
+            (2, 0) => {
+                let v2: &SdmaV2_0 = self.view(AT, "sdma_firmware_header_v2_0")?;
+                let ctl = v2.ctl_ucode_offset.get() as u64;
+                let (ctl_len, ctx_len) = (v2.ctl_ucode_size_bytes.get(), v2.ctx_ucode_size_bytes.get());
+                let ctx = self.payload as u64;
+                self.piece(
+                    Role::Ip(types::SDMA_UCODE_TH1),
+                    "ctl_ucode_offset/ctl_ucode_size_bytes",
+                    ctl,
+                    ctl_len,
+                )?;
+                self.piece(Role::Ip(types::SDMA_UCODE_TH0), "ctx_ucode_size_bytes", ctx, ctx_len)
+            }
+            (3, 0) => {
+                let v3: &SdmaV3_0 = self.view(AT, "sdma_firmware_header_v3_0")?;
+                let (offset, len) = (v3.ucode_offset_bytes.get(), v3.ucode_size_bytes.get());
+                if offset != self.payload {
+                    return Err(Problem::Value {
+                        field: "ucode_offset_bytes",
+                        found: offset as u64,
+                        expected: "the value of ucode_array_offset_bytes",
+                    });
+                }
+                self.piece(Role::Ip(types::SDMA_UCODE_TH0), "ucode_size_bytes", offset as u64, len)
+            }
+            _ => Err(self.unknown_version("1.0, 1.1, 2.0 and 3.0")),
+        }
+    }
+
+    fn cp(&mut self, legacy: FwType, program: FwType, stack: FwType) -> Result<(), Problem> {
+        match self.version() {
+            (1, 0) => {
+                let _: &GfxV1_0 = self.view(AT, "gfx_firmware_header_v1_0")?;
+                self.payload_piece(Role::Ip(legacy))
+            }
+            (2, 0) => {
+                let v2: &GfxV2_0 = self.view(AT, "gfx_firmware_header_v2_0")?;
+                let (code, data) = (v2.ucode_size_bytes.get(), v2.data_size_bytes.get());
+                let data_at = v2.data_offset_bytes.get() as u64;
+                self.piece(Role::Ip(program), "ucode_size_bytes", self.payload as u64, code)?;
+                self.piece(Role::Ip(stack), "data_offset_bytes/data_size_bytes", data_at, data)?;
+                let (lo, hi) = (v2.ucode_start_addr_lo.get(), v2.ucode_start_addr_hi.get());
+                self.file.ucode_start = Some((hi as u64) << 32 | lo as u64);
+                Ok(())
+            }
+            _ => Err(self.unknown_version("1.0 and 2.0")),
+        }
+    }
+
+    fn imu(&mut self) -> Result<(), Problem> {
+        if self.version() != (1, 0) {
+            return Err(self.unknown_version("1.0"));
+        }
+        let v1: &ImuV1_0 = self.view(AT, "imu_firmware_header_v1_0")?;
+        // As Linux: the instructions are first in the payload, the data follow.
+        let (code, data) = (v1.imu_iram_ucode_size_bytes.get(), v1.imu_dram_ucode_size_bytes.get());
+        let at = self.payload as u64;
+        self.piece(Role::Ip(types::IMU_I), "imu_iram_ucode_size_bytes", at, code)?;
+        self.piece(Role::Ip(types::IMU_D), "imu_dram_ucode_size_bytes", at + code as u64, data)
+    }
+
+    fn rlc(&mut self) -> Result<(), Problem> {
+        match self.version() {
+            (1, 0) => {
+                let _: &RlcV1_0 = self.view(AT, "rlc_firmware_header_v1_0")?;
+                self.payload_piece(Role::Ip(types::RLC_G))
+            }
+            (2, minor @ 0..=4) => self.rlc_v2(minor),
+            _ => Err(self.unknown_version("1.0 and 2.0 to 2.4")),
+        }
+    }
+
+    fn rlc_v2(&mut self, minor: u16) -> Result<(), Problem> {
+        let _: &RlcV2_0 = self.view(AT, "rlc_firmware_header_v2_0")?;
+        let head = (self.head, self.len);
+        let mut part = |ty, field, offset: U32, size: U32| {
+            self.piece(Role::Ip(ty), field, offset.get() as u64, size.get())
+        };
+        if minor >= 1 {
+            let v: &RlcV2_1 = view(head.0, head.1, RLC_V2_1_AT, "rlc_firmware_header_v2_1")?;
+            part(
+                types::RLC_RESTORE_LIST_SRM_CNTL,
+                "save_restore_list_cntl_offset_bytes/size_bytes",
+                v.save_restore_list_cntl_offset_bytes,
+                v.save_restore_list_cntl_size_bytes,
+            )?;
+            part(
+                types::RLC_RESTORE_LIST_GPM_MEM,
+                "save_restore_list_gpm_offset_bytes/size_bytes",
+                v.save_restore_list_gpm_offset_bytes,
+                v.save_restore_list_gpm_size_bytes,
+            )?;
+            part(
+                types::RLC_RESTORE_LIST_SRM_MEM,
+                "save_restore_list_srm_offset_bytes/size_bytes",
+                v.save_restore_list_srm_offset_bytes,
+                v.save_restore_list_srm_size_bytes,
+            )?;
+        }
+        if minor >= 2 {
+            let v: &RlcV2_2 = view(head.0, head.1, RLC_V2_2_AT, "rlc_firmware_header_v2_2")?;
+            part(
+                types::RLC_IRAM,
+                "rlc_iram_ucode_offset_bytes/size_bytes",
+                v.rlc_iram_ucode_offset_bytes,
+                v.rlc_iram_ucode_size_bytes,
+            )?;
+            part(
+                types::RLC_DRAM_BOOT,
+                "rlc_dram_ucode_offset_bytes/size_bytes",
+                v.rlc_dram_ucode_offset_bytes,
+                v.rlc_dram_ucode_size_bytes,
+            )?;
+        }
+        if minor >= 3 {
+            let v: &RlcV2_3 = view(head.0, head.1, RLC_V2_3_AT, "rlc_firmware_header_v2_3")?;
+            part(
+                types::RLC_P,
+                "rlcp_ucode_offset_bytes/size_bytes",
+                v.rlcp_ucode_offset_bytes,
+                v.rlcp_ucode_size_bytes,
+            )?;
+            part(
+                types::RLC_V,
+                "rlcv_ucode_offset_bytes/size_bytes",
+                v.rlcv_ucode_offset_bytes,
+                v.rlcv_ucode_size_bytes,
+            )?;
+        }
+        if minor >= 4 {
+            let v: &RlcV2_4 = view(head.0, head.1, RLC_V2_4_AT, "rlc_firmware_header_v2_4")?;
+            let taps = [
+                (
+                    types::GLOBAL_TAP_DELAYS,
+                    v.global_tap_delays_ucode_offset_bytes,
+                    v.global_tap_delays_ucode_size_bytes,
+                ),
+                (
+                    types::SE0_TAP_DELAYS,
+                    v.se0_tap_delays_ucode_offset_bytes,
+                    v.se0_tap_delays_ucode_size_bytes,
+                ),
+                (
+                    types::SE1_TAP_DELAYS,
+                    v.se1_tap_delays_ucode_offset_bytes,
+                    v.se1_tap_delays_ucode_size_bytes,
+                ),
+                (
+                    types::SE2_TAP_DELAYS,
+                    v.se2_tap_delays_ucode_offset_bytes,
+                    v.se2_tap_delays_ucode_size_bytes,
+                ),
+                (
+                    types::SE3_TAP_DELAYS,
+                    v.se3_tap_delays_ucode_offset_bytes,
+                    v.se3_tap_delays_ucode_size_bytes,
+                ),
+            ];
+            for (ty, offset, size) in taps {
+                part(ty, "tap_delays_ucode_offset_bytes/size_bytes", offset, size)?;
+            }
+        }
+        self.payload_piece(Role::Ip(types::RLC_G))
+    }
+}
