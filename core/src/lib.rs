@@ -2,10 +2,16 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod boot;
 pub mod bus;
+pub mod chip;
 pub mod discovery;
+pub mod error;
+pub mod fault;
 pub mod firmware;
 pub mod iface;
+pub mod ip;
+pub mod layout;
 pub mod mm;
 pub mod program;
 pub mod queue;

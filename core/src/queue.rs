@@ -12,6 +12,7 @@ use crate::iface::{IfaceError, QueueKind};
 use crate::reg::RegError;
 
 pub mod dispatch;
+pub mod mqd;
 pub mod pm4;
 pub mod pool;
 pub mod regs;

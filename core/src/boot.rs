@@ -1,0 +1,255 @@
+//! Boots, resets and shutdowns: compositions of the IP machines.
+//!
+//! A GPU is found in one of several states. *Cold*: nothing runs; everything is set up.
+//! *Foreign*: another driver (or none of this version) has set it up; it is reset first. *Warm*:
+//! this driver has set it up and left it in order; bus interface, MMHUB, interrupts, PSP and SMU
+//! still run out of the boot region, only graphics and DMA are set up again. *Malformed*: this
+//! driver has set it up and died; it is reset first.
+//!
+//! Which it is, is written in a scratch register that only a reset clears.
+
+use crate::bus::Bus;
+use crate::error::Error;
+use crate::firmware::FirmwareSource;
+use crate::ip::{Cx, Hub, Stage, gfx, gmc, ih, psp, sdma, smu, soc};
+use crate::layout::{Booting, Ready};
+use crate::reg::{f, r, ra};
+use core::fmt;
+
+/// Version of what survives a warm boot: the layout of the boot region and how blocks are set up.
+/// It changes with either.
+pub const LAYOUT_VERSION: u32 = 1;
+/// What `SCRATCH_REG7` holds once this driver has booted a GPU.
+pub const MAGIC: u32 = 0xad5e_0000 | LAYOUT_VERSION;
+const MAGIC_MASK: u32 = 0xffff_0000;
+
+/// How a GPU was brought up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Path {
+    /// Everything was set up.
+    Cold,
+    /// Only graphics and DMA were set up again.
+    Warm,
+    /// The GPU was reset, then everything was set up.
+    Reset,
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Path::Cold => "cold",
+            Path::Warm => "warm",
+            Path::Reset => "reset",
+        })
+    }
+}
+
+/// Why a path was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// No secure OS runs.
+    Untouched,
+    /// This driver left it in order.
+    LeftInOrder,
+    /// The caller asked for it.
+    Asked,
+    /// A secure OS runs that this driver did not start.
+    Foreign,
+    /// This driver started it, with another layout of the boot region.
+    OtherLayout {
+        /// Version of that layout.
+        version: u32,
+    },
+    /// GFXHUB still translates: the process that used it did not shut it down.
+    ContextOn,
+    /// MMHUB does not translate any more.
+    MmhubOff,
+    /// A VM fault is latched.
+    FaultLatched {
+        /// Raw fault status.
+        status: u32,
+    },
+    /// A DMA queue is still on.
+    QueueActive,
+    /// The warm boot failed.
+    WarmFailed,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Untouched => f.write_str("no secure OS was running"),
+            Reason::LeftInOrder => f.write_str("this driver had left the GPU in order"),
+            Reason::Asked => f.write_str("asked for"),
+            Reason::Foreign => f.write_str("another driver had set the GPU up"),
+            Reason::OtherLayout { version } => {
+                write!(f, "the GPU was set up with layout version {version}, this is {LAYOUT_VERSION}")
+            }
+            Reason::ContextOn => {
+                f.write_str("GFXHUB was still translating: the last process did not shut down")
+            }
+            Reason::MmhubOff => f.write_str("MMHUB was not translating any more"),
+            Reason::FaultLatched { status } => write!(f, "a VM fault was latched (status {status:#x})"),
+            Reason::QueueActive => f.write_str("a DMA queue was still active"),
+            Reason::WarmFailed => f.write_str("the warm boot failed"),
+        }
+    }
+}
+
+/// What a boot did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The path taken.
+    pub path: Path,
+    /// Why.
+    pub reason: Reason,
+    /// False if the GPU should have been reset, but its SMU did not answer; it was set up as it was.
+    pub reset_done: bool,
+    /// What ended a warm boot that was tried first.
+    pub warm_error: Option<Error>,
+    /// Proof for what comes after the boot.
+    pub ready: Ready,
+}
+
+/// What the caller wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Set everything up anew, even where a warm boot would do.
+    pub cold: bool,
+}
+
+/// Brings a GPU up from whatever state it is in.
+///
+/// The root page table is empty afterwards. Interrupts are on, clocks at their highest levels, no
+/// queue exists.
+pub async fn boot<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    fw: &mut dyn FirmwareSource,
+    options: Options,
+) -> Result<Report, Error> {
+    cx.clear_stages();
+    cx.enter(Stage::Probe).await;
+    let mut reason = probe(cx)?;
+    if options.cold && reason == Reason::LeftInOrder {
+        reason = Reason::Asked;
+    }
+    let mut warm_error = None;
+    if reason == Reason::LeftInOrder {
+        match warm(cx, fw).await {
+            Ok(ready) => {
+                let path = Path::Warm;
+                return Ok(Report { path, reason, reset_done: false, warm_error, ready });
+            }
+            // A device that is gone will not come back by a reset; everything else may.
+            Err(e) if crate::ip::is_gone(&e) => return Err(e),
+            Err(e) => {
+                warm_error = Some(e);
+                reason = Reason::WarmFailed;
+            }
+        }
+    }
+    let (mut path, mut reset_done) = (Path::Cold, false);
+    if psp::is_sos_alive(cx)? {
+        if reason == Reason::Untouched {
+            reason = Reason::Foreign;
+        }
+        if smu::is_alive(cx).await? {
+            smu::mode1_reset(cx).await?;
+            (path, reset_done) = (Path::Reset, true);
+        }
+    }
+    let ready = full(cx, fw).await?;
+    Ok(Report { path, reason, reset_done, warm_error, ready })
+}
+
+/// What the registers tell of the state; [`Reason::Untouched`] stands for "not by this driver".
+fn probe<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Reason, Error> {
+    let mark = cx.read(r::SCRATCH_REG7)?;
+    if mark == u32::MAX {
+        return Err(Error::NotResponding { stage: Stage::Probe });
+    }
+    if mark != MAGIC {
+        let ours = mark & MAGIC_MASK == MAGIC & MAGIC_MASK;
+        return Ok(if ours {
+            Reason::OtherLayout { version: mark & !MAGIC_MASK }
+        } else {
+            Reason::Untouched
+        });
+    }
+    if gmc::is_context_on(cx, Hub::Gc)? {
+        return Ok(Reason::ContextOn);
+    }
+    let status = gmc::fault_status(cx, Hub::Gc)?;
+    if status != 0 {
+        return Ok(Reason::FaultLatched { status });
+    }
+    if !gmc::is_context_on(cx, Hub::Mm)? {
+        return Ok(Reason::MmhubOff);
+    }
+    for [queue0, ..] in ra::SDMA_QUEUE_RB_CNTL {
+        let cntl = cx.read(queue0)?;
+        if cx.regs.get(cntl, f::sdma_queue_rb_cntl::RB_ENABLE)? != 0 {
+            return Ok(Reason::QueueActive);
+        }
+    }
+    Ok(Reason::LeftInOrder)
+}
+
+fn zero_root<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+    let root = cx.layout.root_page_table.clone();
+    cx.vram_zero(root.start, root.end - root.start)
+}
+
+async fn full<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<Ready, Error> {
+    let booting = Booting::new(&cx.layout);
+    zero_root(cx)?;
+    soc::init(cx).await?;
+    gmc::init(cx).await?;
+    ih::init(cx).await?;
+    psp::init(cx, fw).await?;
+    smu::init(cx).await?;
+    finish(cx, fw, booting).await
+}
+
+async fn warm<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<Ready, Error> {
+    let booting = Booting::new(&cx.layout);
+    zero_root(cx)?;
+    cx.hub_on(Hub::Mm, true);
+    finish(cx, fw, booting).await
+}
+
+async fn finish<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    fw: &mut dyn FirmwareSource,
+    booting: Booting,
+) -> Result<Ready, Error> {
+    gfx::init(cx, fw.ucode_start()).await?;
+    sdma::init(cx).await?;
+    smu::set_clocks(cx, smu::Level::Highest).await?;
+    cx.enter(Stage::ClockGating).await;
+    soc::clock_gating(cx)?;
+    gfx::clock_gating(cx).await?;
+    cx.write(r::SCRATCH_REG7, MAGIC)?;
+    cx.bus.flush()?;
+    Ok(booting.finish())
+}
+
+/// Resets a GPU and leaves it as after power-on, without booting it.
+pub async fn reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+    cx.clear_stages();
+    smu::mode1_reset(cx).await
+}
+
+/// Shuts a GPU down so that the next boot can be warm: queues taken down, translation of GFXHUB
+/// off, clocks at their lowest levels. Pending interrupts go to `handle`.
+pub async fn fini<B: Bus>(cx: &mut Cx<'_, B>, handle: &mut dyn FnMut(&ih::Entry)) -> Result<(), Error> {
+    cx.clear_stages();
+    sdma::fini(cx).await?;
+    gfx::fini(cx).await?;
+    smu::set_clocks(cx, smu::Level::Lowest).await?;
+    cx.enter(Stage::Interrupt).await;
+    ih::service(cx, handle)?;
+    cx.bus.flush()?;
+    Ok(())
+}

@@ -1,0 +1,494 @@
+//! The device as the machines see it: registers, VRAM, counters; and their waits.
+
+use super::wait::{Counters, Event, Missed, Slot, Stage, Target, Task, Until, Verdict, Wait, drive};
+use crate::bus::{Bus, BusError, Window};
+use crate::chip::Chip;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::reg::{Field, Hub, Reg, RegFile, r};
+use core::fmt;
+use core::future::Future;
+use core::ops::{Deref, DerefMut};
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll};
+
+/// The most stages a boot passes through.
+const MAX_STAGES: usize = 24;
+
+/// How long one stage took and what it cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StageTime {
+    /// The stage.
+    pub stage: Stage,
+    /// Time it took in microseconds, by the device's clock.
+    pub took_us: u64,
+    /// Accesses made in it.
+    pub cost: Counters,
+}
+
+/// Hardware queues that were set up and not taken down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueuesInUse {
+    /// Compute queues: bit `pipe * 8 + queue` of MEC 1.
+    pub compute: u32,
+    /// SDMA queues: bit `queue` of each engine.
+    pub sdma: [u8; 2],
+}
+
+/// A device: its bus, its registers and what is known of it.
+///
+/// Made after discovery; nothing is written before a machine runs. What it holds is what the
+/// machines must remember between each other, and no copy of device state that can be read back.
+#[derive(Debug)]
+pub struct Device<B> {
+    /// The bus.
+    pub bus: B,
+    /// Where the registers are.
+    pub regs: RegFile,
+    /// What this GPU generation needs.
+    pub chip: &'static Chip,
+    /// Reserved ranges of the VRAM.
+    pub layout: Layout,
+    /// Address of VRAM offset 0 in the memory controller's address space.
+    pub mc_base: u64,
+    /// Where the PSP's messages are put.
+    pub message: super::psp::MessageBuffer,
+    /// Clock levels, once asked for.
+    pub dpm: super::smu::DpmTable,
+    /// Queues set up by [`super::gfx::activate`] and [`super::sdma::activate`].
+    pub queues: QueuesInUse,
+    counters: Counters,
+    stages: heapless::Vec<StageTime, MAX_STAGES>,
+    open: Option<(Stage, u64, Counters)>,
+    hdp_flush: Option<u32>,
+    hubs_on: [bool; 2],
+}
+
+impl<B: Bus> Device<B> {
+    /// A device with `vram_len` bytes of VRAM (from the register that discovery reads). Reads where
+    /// the VRAM lies in the memory controller's address space; the device must have been posted.
+    pub fn new(bus: B, regs: RegFile, chip: &'static Chip, vram_len: u64) -> Result<Self, Error> {
+        let layout = Layout::new(vram_len, chip.driver_tmr)?;
+        let mut device = Device {
+            bus,
+            regs,
+            chip,
+            layout,
+            mc_base: 0,
+            message: super::psp::MessageBuffer::Vram,
+            dpm: super::smu::DpmTable::default(),
+            queues: QueuesInUse::default(),
+            counters: Counters::default(),
+            stages: heapless::Vec::new(),
+            open: None,
+            hdp_flush: None,
+            hubs_on: [false; 2],
+        };
+        let base = device.read(r::MMMC_VM_FB_LOCATION_BASE)?;
+        if base == u32::MAX {
+            return Err(Error::NotResponding { stage: Stage::Probe });
+        }
+        device.mc_base = u64::from(base & 0xff_ffff) << 24;
+        Ok(device)
+    }
+
+    /// Memory controller address of a VRAM offset.
+    pub fn mc(&self, vram_offset: u64) -> u64 {
+        self.mc_base.wrapping_add(vram_offset)
+    }
+
+    /// Accesses made so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The stages passed, oldest first.
+    pub fn stages(&self) -> &[StageTime] {
+        &self.stages
+    }
+
+    /// Forgets the stages passed.
+    pub fn clear_stages(&mut self) {
+        self.stages.clear();
+    }
+
+    /// Gives the bus back.
+    pub fn into_bus(self) -> B {
+        self.bus
+    }
+
+    /// Reads a register.
+    pub fn read(&mut self, reg: Reg) -> Result<u32, Error> {
+        let addr = self.regs.addr(reg)?;
+        self.read_at(addr)
+    }
+
+    /// Writes a register.
+    pub fn write(&mut self, reg: Reg, value: u32) -> Result<(), Error> {
+        let addr = self.regs.addr(reg)?;
+        self.write_at(addr, value)
+    }
+
+    /// Writes a register by its fields; the other bits become 0.
+    pub fn write_fields(&mut self, reg: Reg, fields: &[(Field, u32)]) -> Result<(), Error> {
+        let value = self.regs.encode(reg, fields)?;
+        self.write(reg, value)
+    }
+
+    /// Changes fields of a register and leaves its other bits alone.
+    pub fn update(&mut self, reg: Reg, fields: &[(Field, u32)]) -> Result<(), Error> {
+        let addr = self.regs.addr(reg)?;
+        let old = self.read_at(addr)?;
+        let value = self.regs.merge(reg, old, fields)?;
+        self.write_at(addr, value)
+    }
+
+    /// Reads a field.
+    pub fn get(&mut self, field: Field) -> Result<u32, Error> {
+        let value = self.read(field.reg())?;
+        Ok(self.regs.get(value, field)?)
+    }
+
+    /// Writes a value that is spread over two registers, lower half first.
+    pub fn write_pair(&mut self, lo: Reg, hi: Reg, value: u64) -> Result<(), Error> {
+        self.write(lo, value as u32)?;
+        self.write(hi, (value >> 32) as u32)
+    }
+
+    /// Reads a value that is spread over two registers.
+    pub fn read_pair(&mut self, lo: Reg, hi: Reg) -> Result<u64, Error> {
+        let hi = self.read(hi)?;
+        let lo = self.read(lo)?;
+        Ok(u64::from(hi) << 32 | u64::from(lo))
+    }
+
+    /// Whether a dword address lies beyond BAR5 and needs the index/data pair.
+    fn is_indirect(&self, addr: u32) -> bool {
+        u64::from(addr) >= self.bus.window_len(Window::Registers) / 4
+    }
+
+    /// Reads a register by its absolute dword address.
+    pub fn read_at(&mut self, addr: u32) -> Result<u32, Error> {
+        if self.is_indirect(addr) {
+            let data = self.point_at(addr)?;
+            return self.read_direct(data);
+        }
+        self.read_direct(addr)
+    }
+
+    /// Writes a register by its absolute dword address.
+    pub fn write_at(&mut self, addr: u32, value: u32) -> Result<(), Error> {
+        if self.is_indirect(addr) {
+            let data = self.point_at(addr)?;
+            return self.write_direct(data, value);
+        }
+        self.write_direct(addr, value)
+    }
+
+    /// Points the RSMU window at a register; the dword address of its data register. The index
+    /// register takes byte addresses.
+    fn point_at(&mut self, addr: u32) -> Result<u32, Error> {
+        let index = self.regs.addr(r::BIF_BX_PF0_RSMU_INDEX)?;
+        let data = self.regs.addr(r::BIF_BX_PF0_RSMU_DATA)?;
+        let byte_addr = addr.checked_mul(4).ok_or(Error::BadValue {
+            what: "a register address",
+            value: addr.into(),
+            need: "its byte address fits into 32 bits",
+        })?;
+        self.write_direct(index, byte_addr)?;
+        Ok(data)
+    }
+
+    fn read_direct(&mut self, addr: u32) -> Result<u32, Error> {
+        self.counters.register_reads += 1;
+        Ok(self.bus.read32(Window::Registers, u64::from(addr) * 4)?)
+    }
+
+    fn write_direct(&mut self, addr: u32, value: u32) -> Result<(), Error> {
+        self.counters.register_writes += 1;
+        Ok(self.bus.write32(Window::Registers, u64::from(addr) * 4, value)?)
+    }
+
+    /// Reads VRAM through the aperture.
+    pub fn vram_read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.counters.vram_bytes_read += buf.len() as u64;
+        Ok(self.bus.read_bulk(Window::Vram, offset, buf)?)
+    }
+
+    /// Writes VRAM through the aperture. Engines see it after [`Device::flush_hdp`].
+    pub fn vram_write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.counters.vram_bytes_written += data.len() as u64;
+        Ok(self.bus.write_bulk(Window::Vram, offset, data)?)
+    }
+
+    /// Fills VRAM with zeros.
+    pub fn vram_zero(&mut self, offset: u64, len: u64) -> Result<(), Error> {
+        self.counters.vram_bytes_written += len;
+        Ok(self.bus.zero(Window::Vram, offset, len)?)
+    }
+
+    /// Makes what the CPU wrote to VRAM visible to the engines.
+    ///
+    /// The register to write is where `BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL` says (a byte address): a
+    /// kernel driver may have moved it, and a reset moves it back. It is asked for once.
+    pub fn flush_hdp(&mut self) -> Result<(), Error> {
+        self.bus.fence()?;
+        let addr = match self.hdp_flush {
+            Some(addr) => addr,
+            None => {
+                let addr = self.read(r::BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL)? / 4;
+                self.hdp_flush = Some(addr);
+                addr
+            }
+        };
+        self.write_at(addr, 0)
+    }
+
+    /// Whether a hub translates, as far as this driver has set it up.
+    pub fn is_hub_on(&self, hub: Hub) -> bool {
+        self.hubs_on.get(hub as usize).copied().unwrap_or(false)
+    }
+
+    pub(crate) fn hub_on(&mut self, hub: Hub, on: bool) {
+        if let Some(state) = self.hubs_on.get_mut(hub as usize) {
+            *state = on;
+        }
+    }
+
+    /// What a reset makes invalid.
+    pub(super) fn forget(&mut self) {
+        self.hdp_flush = None;
+        self.hubs_on = [false; 2];
+        self.dpm = super::smu::DpmTable::default();
+        self.queues = QueuesInUse::default();
+    }
+
+    fn look(&mut self, target: Target) -> Result<u32, Error> {
+        match target {
+            Target::Reg(reg) => self.read(reg),
+            Target::Vram(offset) => {
+                let mut dword = [0; 4];
+                self.vram_read(offset, &mut dword)?;
+                Ok(u32::from_le_bytes(dword))
+            }
+            Target::Dma(handle, offset) => {
+                let mut dword = [0; 4];
+                self.bus.sync_for_cpu(handle, offset, 4)?;
+                self.bus.dma_read(handle, offset, &mut dword)?;
+                Ok(u32::from_le_bytes(dword))
+            }
+            Target::Time => Ok(0),
+        }
+    }
+
+    fn close_stage(&mut self, now: u64) {
+        if let Some((stage, since, before)) = self.open.take() {
+            let after = self.counters;
+            let time = StageTime {
+                stage,
+                took_us: now.saturating_sub(since),
+                cost: Counters {
+                    register_reads: after.register_reads - before.register_reads,
+                    register_writes: after.register_writes - before.register_writes,
+                    vram_bytes_read: after.vram_bytes_read - before.vram_bytes_read,
+                    vram_bytes_written: after.vram_bytes_written - before.vram_bytes_written,
+                },
+            };
+            // More stages than any boot has are only lost to the report.
+            let _ = self.stages.push(time);
+        }
+    }
+
+    /// Runs one machine to its end.
+    pub fn run<T>(
+        &mut self,
+        machine: impl AsyncFnOnce(&mut Cx<'_, B>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.run_with(&mut |_| (), machine)
+    }
+
+    /// Runs one machine to its end and tells `progress` which stages it enters.
+    pub fn run_with<T>(
+        &mut self,
+        progress: &mut dyn FnMut(&Event),
+        machine: impl AsyncFnOnce(&mut Cx<'_, B>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let slot = Slot::new();
+        let mut out = None;
+        let mut cx = Cx::new(self, &slot);
+        let result = {
+            let future = pin!(async {
+                let result = machine(&mut cx).await;
+                cx.end();
+                out = Some(result?);
+                Ok(())
+            });
+            let mut tasks = [Task::new(future, &slot)];
+            drive(&mut tasks, &mut |_, event| progress(event));
+            let [task] = tasks;
+            task.result().unwrap_or(Err(Error::NoWaitRecord))
+        };
+        result?;
+        out.ok_or(Error::NoWaitRecord)
+    }
+}
+
+/// A device in the hands of a running machine.
+pub struct Cx<'a, B> {
+    device: &'a mut Device<B>,
+    slot: &'a Slot,
+    stage: Stage,
+}
+
+impl<B> fmt::Debug for Cx<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx").field("stage", &self.stage).field("slot", self.slot).finish_non_exhaustive()
+    }
+}
+
+impl<B> Deref for Cx<'_, B> {
+    type Target = Device<B>;
+    fn deref(&self) -> &Device<B> {
+        self.device
+    }
+}
+
+impl<B> DerefMut for Cx<'_, B> {
+    fn deref_mut(&mut self) -> &mut Device<B> {
+        self.device
+    }
+}
+
+impl<'a, B: Bus> Cx<'a, B> {
+    /// Puts a device into the hands of a machine that will publish its waits in `slot`.
+    pub fn new(device: &'a mut Device<B>, slot: &'a Slot) -> Self {
+        Cx { device, slot, stage: Stage::Probe }
+    }
+
+    /// Enters a stage; the one before is over.
+    pub async fn enter(&mut self, stage: Stage) {
+        let now = self.device.bus.clock().now_us();
+        self.device.close_stage(now);
+        self.stage = stage;
+        self.device.open = Some((stage, now, self.device.counters));
+        self.slot.publish_event(Event { stage: Some(stage), at_us: now, counters: self.device.counters });
+        Yield(false).await;
+    }
+
+    /// Ends the last stage.
+    pub fn end(&mut self) {
+        let now = self.device.bus.clock().now_us();
+        self.device.close_stage(now);
+        self.slot.publish_event(Event { stage: None, at_us: now, counters: self.device.counters });
+    }
+
+    /// The stage that waits are attributed to.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Waits until the masked value of a register is `until`; the value read.
+    pub async fn wait_reg(
+        &mut self,
+        reg: Reg,
+        mask: u32,
+        until: Until,
+        timeout_us: u64,
+    ) -> Result<u32, Error> {
+        let stage = self.stage;
+        self.wait(Wait { target: Target::Reg(reg), mask, until, timeout_us, interval_us: 10, stage }).await
+    }
+
+    /// Lets time pass.
+    pub async fn delay(&mut self, us: u64) -> Result<(), Error> {
+        let stage = self.stage;
+        self.wait(Wait {
+            target: Target::Time,
+            mask: 0,
+            until: Until::Equal(0),
+            timeout_us: us,
+            interval_us: us.max(1),
+            stage,
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Waits by a record; the value that ended it.
+    pub async fn wait(&mut self, wait: Wait) -> Result<u32, Error> {
+        WaitFuture { cx: self, wait, armed: false }.await
+    }
+}
+
+struct Yield(bool);
+
+impl Future for Yield {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if core::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+struct WaitFuture<'c, 'a, B> {
+    cx: &'c mut Cx<'a, B>,
+    wait: Wait,
+    armed: bool,
+}
+
+impl<B: Bus> Future for WaitFuture<'_, '_, B> {
+    type Output = Result<u32, Error>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let slot = this.cx.slot;
+        let device = &mut *this.cx.device;
+        let sleep = slot.take_sleep();
+        if sleep > 0 {
+            // What was posted must be on its way before the device is given time for it.
+            if let Err(e) = device.bus.flush() {
+                return Poll::Ready(Err(e.into()));
+            }
+            device.bus.clock().wait_us(sleep);
+        }
+        let now = device.bus.clock().now_us();
+        if !this.armed {
+            this.armed = true;
+            slot.arm(this.wait, now);
+        }
+        match slot.verdict(now) {
+            Verdict::Wait => Poll::Pending,
+            Verdict::Missed(last) => {
+                slot.disarm();
+                let is_reg = matches!(this.wait.target, Target::Reg(_));
+                let error = if is_reg && last == u32::MAX {
+                    Error::NotResponding { stage: this.wait.stage }
+                } else {
+                    Error::Timeout(Missed { wait: this.wait, last })
+                };
+                Poll::Ready(Err(error))
+            }
+            Verdict::Look => {
+                let value = match device.look(this.wait.target) {
+                    Ok(value) => value,
+                    Err(e) => {
+                        slot.disarm();
+                        return Poll::Ready(Err(e));
+                    }
+                };
+                // All ones are never an answer: a device that is gone satisfies any "bit is set".
+                let gone = matches!(this.wait.target, Target::Reg(_)) && value == u32::MAX;
+                if !gone && this.wait.is_over(value) {
+                    slot.disarm();
+                    return Poll::Ready(Ok(value));
+                }
+                slot.looked(&this.wait, now, value);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Whether an error says that the device does not answer any more.
+pub(crate) fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::NotResponding { .. } | Error::Bus(BusError::Gone))
+}

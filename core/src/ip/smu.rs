@@ -1,0 +1,251 @@
+//! SMU: power management. A mailbox of three registers: argument, message, response.
+
+use super::wait::{Stage, Until};
+use super::{Cx, Device};
+use crate::bus::Bus;
+use crate::chip::Mode1;
+use crate::error::Error;
+use crate::reg::{Reg, r};
+
+/// One message; Linux waits 2 s at most (`usec_timeout * 20`, smu_cmn.c), some need longer.
+const MESSAGE_US: u64 = 10_000_000;
+/// How long a dead SMU is given to answer.
+const ALIVE_US: u64 = 100_000;
+/// A mode-1 reset takes half a second (`SMU13_MODE1_RESET_WAIT_TIME_IN_MS`, smu_v13_0.h).
+const MODE1_US: u64 = 500_000;
+/// Response "OK" (`SMU_RESP_OK`, smu_cmn.c).
+const OK: u32 = 1;
+/// Index that asks for the number of levels.
+const LEVEL_COUNT: u32 = 0xff;
+/// Bit 31 of a level: the clock has a fine-grained range.
+const FINE_GRAINED: u32 = 1 << 31;
+
+/// Clocks that are pinned, in the order in which they are set (`PPCLK_e`, smu13_driver_if*.h).
+pub const CLOCKS: [(u8, &str); 4] = [(0, "GFXCLK"), (2, "UCLK"), (3, "FCLK"), (1, "SOCCLK")];
+/// The most levels a clock has (`NUM_GFXCLK_DPM_LEVELS`).
+const MAX_LEVELS: usize = 16;
+
+/// Frequencies in MHz that each of [`CLOCKS`] can run at.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DpmTable {
+    levels: [heapless::Vec<u16, MAX_LEVELS>; 4],
+}
+
+impl DpmTable {
+    /// Levels of the `index`-th of [`CLOCKS`], lowest first; empty before they were asked for.
+    pub fn levels(&self, index: usize) -> &[u16] {
+        self.levels.get(index).map_or(&[], |l| l.as_slice())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.levels.iter().all(|l| l.is_empty())
+    }
+}
+
+/// Which level clocks are pinned to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// The lowest.
+    Lowest,
+    /// The highest.
+    Highest,
+}
+
+/// What the SMU measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Metrics {
+    /// Graphics clock in MHz.
+    pub gfxclk_mhz: u16,
+    /// Memory clock in MHz.
+    pub memclk_mhz: u16,
+    /// Graphics activity in percent.
+    pub gfx_activity: u16,
+    /// Memory activity in percent.
+    pub mem_activity: u16,
+    /// Socket power in watts.
+    pub power_w: u16,
+    /// Edge temperature in degrees Celsius.
+    pub edge_c: u16,
+    /// Hotspot temperature in degrees Celsius.
+    pub hotspot_c: u16,
+    /// Fan speed in revolutions per minute.
+    pub fan_rpm: u16,
+    /// Number of the sample.
+    pub counter: u32,
+}
+
+struct Mailbox {
+    message: Reg,
+    argument: Reg,
+    response: Reg,
+}
+
+const MAIN: Mailbox =
+    Mailbox { message: r::MP1_SMN_C2PMSG_66, argument: r::MP1_SMN_C2PMSG_82, response: r::MP1_SMN_C2PMSG_90 };
+/// `smu_v14_0_2_set_ppt_funcs`: the debug mailbox.
+const DEBUG: Mailbox =
+    Mailbox { message: r::MP1_SMN_C2PMSG_75, argument: r::MP1_SMN_C2PMSG_53, response: r::MP1_SMN_C2PMSG_54 };
+
+async fn exchange<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    mailbox: &Mailbox,
+    message: u32,
+    argument: u32,
+    timeout_us: u64,
+) -> Result<(), Error> {
+    cx.write(mailbox.response, 0)?;
+    cx.write(mailbox.argument, argument)?;
+    cx.write(mailbox.message, message)?;
+    let response = cx.wait_reg(mailbox.response, u32::MAX, Until::Differs(0), timeout_us).await?;
+    if response == OK { Ok(()) } else { Err(Error::Smu { message, argument, response }) }
+}
+
+/// Sends a message and awaits "OK".
+pub async fn send<B: Bus>(cx: &mut Cx<'_, B>, message: u32, argument: u32) -> Result<(), Error> {
+    exchange(cx, &MAIN, message, argument, MESSAGE_US).await
+}
+
+/// Sends a message and reads its answer from the argument register.
+pub async fn ask<B: Bus>(cx: &mut Cx<'_, B>, message: u32, argument: u32) -> Result<u32, Error> {
+    send(cx, message, argument).await?;
+    cx.read(MAIN.argument)
+}
+
+/// Whether the SMU answers. A deadline missed is an answer here, not an error.
+pub async fn is_alive<B: Bus>(cx: &mut Cx<'_, B>) -> Result<bool, Error> {
+    let version = cx.chip.smu.get_version;
+    match exchange(cx, &MAIN, version, 0, ALIVE_US).await {
+        Ok(()) => Ok(true),
+        Err(Error::Timeout(_)) => Ok(false),
+        // It answered, if not as asked.
+        Err(Error::Smu { .. }) => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+/// Tells the SMU where the shared table is and switches its features on.
+pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+    cx.enter(Stage::Smu).await;
+    let table = cx.mc(cx.layout.smu_table.start);
+    let m = cx.chip.smu;
+    send(cx, m.dram_addr_high, (table >> 32) as u32).await?;
+    send(cx, m.dram_addr_low, table as u32).await?;
+    send(cx, m.enable_all_features, 0).await
+}
+
+/// Resets the whole GPU through the SMU. Afterwards nothing is as it was: the secure OS is gone,
+/// registers have their reset values, VRAM may be lost. PCI configuration space and BARs are the
+/// host's to restore.
+pub async fn mode1_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+    cx.enter(Stage::Reset).await;
+    let (mailbox, message) = match cx.chip.smu.mode1_reset {
+        Mode1::Message(m) => (&MAIN, m),
+        Mode1::Debug(m) => (&DEBUG, m),
+    };
+    exchange(cx, mailbox, message, 0, MESSAGE_US).await?;
+    cx.forget();
+    cx.delay(MODE1_US).await
+}
+
+/// Asks for the levels of all clocks, once.
+async fn ask_levels<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+    if !cx.dpm.is_empty() {
+        return Ok(());
+    }
+    let message = cx.chip.smu.get_dpm_freq;
+    let mut table = DpmTable::default();
+    for ((clock, _), levels) in CLOCKS.into_iter().zip(&mut table.levels) {
+        let argument = u32::from(clock) << 16;
+        let count = ask(cx, message, argument | LEVEL_COUNT).await? & !FINE_GRAINED;
+        if count == 0 || count > MAX_LEVELS as u32 {
+            return Err(Error::DpmLevels { clock, count, max: MAX_LEVELS as u32 });
+        }
+        for level in 0..count {
+            let mhz = ask(cx, message, argument | level).await? & !FINE_GRAINED;
+            // Not more than `count`, which fits.
+            let _ = levels.push(mhz as u16);
+        }
+    }
+    cx.dpm = table;
+    Ok(())
+}
+
+/// Pins all clocks to one level.
+pub async fn set_clocks<B: Bus>(cx: &mut Cx<'_, B>, level: Level) -> Result<(), Error> {
+    cx.enter(Stage::Clocks).await;
+    ask_levels(cx).await?;
+    let m = cx.chip.smu;
+    for (index, (clock, _)) in CLOCKS.into_iter().enumerate() {
+        let levels = cx.dpm.levels(index);
+        let mhz = match level {
+            Level::Lowest => levels.first(),
+            Level::Highest => levels.last(),
+        };
+        let Some(&mhz) = mhz else { continue };
+        let argument = u32::from(clock) << 16 | u32::from(mhz);
+        send(cx, m.set_soft_min, argument).await?;
+        send(cx, m.set_soft_max, argument).await?;
+    }
+    Ok(())
+}
+
+/// Lets the SMU write its metrics into the shared table and reads them.
+pub async fn read_metrics<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Metrics, Error> {
+    cx.enter(Stage::Metrics).await;
+    let (m, layout) = (cx.chip.smu, cx.chip.metrics);
+    send(cx, m.table_to_dram, layout.table).await?;
+    let mut table = [0; 512];
+    let at = cx.layout.smu_table.start;
+    let Some(bytes) = table.get_mut(..layout.len as usize) else {
+        return Err(Error::BadValue {
+            what: "the SMU's metrics length",
+            value: layout.len.into(),
+            need: "at most 512",
+        });
+    };
+    cx.vram_read(at, bytes)?;
+    Ok(decode_metrics(&layout, bytes))
+}
+
+fn decode_metrics(layout: &crate::chip::MetricsLayout, table: &[u8]) -> Metrics {
+    let half = |at: u32| match table.get(at as usize..at as usize + 2) {
+        Some(&[a, b]) => u16::from_le_bytes([a, b]),
+        _ => 0,
+    };
+    Metrics {
+        gfxclk_mhz: half(layout.gfxclk),
+        memclk_mhz: half(layout.memclk),
+        gfx_activity: half(layout.gfx_activity),
+        mem_activity: half(layout.mem_activity),
+        power_w: half(layout.power),
+        edge_c: half(layout.temperature),
+        hotspot_c: half(layout.temperature + 2),
+        fan_rpm: half(layout.fan),
+        counter: u32::from(half(layout.counter)) | u32::from(half(layout.counter + 2)) << 16,
+    }
+}
+
+/// The clock levels known so far; they are asked for with the first [`set_clocks`].
+pub fn dpm<B: Bus>(device: &Device<B>) -> &DpmTable {
+    &device.dpm
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_smu_13_stand_at_the_offsets_of_its_driver_interface() {
+        let chip = crate::chip::find((11, 0, 0)).unwrap();
+        let mut table = [0; 392];
+        table[0x38..0x3a].copy_from_slice(&2525u16.to_le_bytes());
+        table[0x74..0x76].copy_from_slice(&315u16.to_le_bytes());
+        table[0x78..0x7c].copy_from_slice(&[54, 0, 71, 0]);
+        table[0x50..0x54].copy_from_slice(&0x1_0002u32.to_le_bytes());
+        let m = decode_metrics(&chip.metrics, &table);
+        assert_eq!(
+            (m.gfxclk_mhz, m.power_w, m.edge_c, m.hotspot_c, m.counter),
+            (2525, 315, 54, 71, 0x1_0002)
+        );
+    }
+}
