@@ -231,8 +231,9 @@ pub enum RegError {
     },
 }
 
-/// The most base addresses an IP instance has (`struct ip_v4`: at most 6 in practice, 8 here).
-pub const MAX_BASES: usize = 8;
+/// The most base addresses an IP instance has: MP0 and MP1 of MP 14 list 15, and the highest base
+/// index in any header is 8 (NBIO 7.9).
+pub const MAX_BASES: usize = 16;
 
 /// Base addresses (in dwords) of one instance of a block, from the discovery table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,7 @@
 //! Shared helpers of the tests: where the data lies and how to read it.
 
 pub mod golden_fw;
+pub mod golden_regs;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
