@@ -1,1 +1,12 @@
-//! amdev on Linux.
+//! amdev on Linux: the ways to reach a GPU from a Linux machine.
+#![warn(missing_docs)]
+
+use amdev_cli::session::Backend;
+
+/// Every way this host has to reach devices, in the order in which they are listed.
+pub fn backends() -> Vec<Box<dyn Backend>> {
+    vec![
+        #[cfg(feature = "sim")]
+        Box::new(amdev_cli::sim::SimBackend),
+    ]
+}

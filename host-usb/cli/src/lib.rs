@@ -1,1 +1,165 @@
 //! The command line shared by `amdev` and `amdev-usb`.
+//!
+//! A binary registers its [`Backend`]s and calls [`run`]. Commands stand in [`cmd`], one file each;
+//! what they need of a device is [`Session`].
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod argspec;
+pub mod bus_session;
+pub mod cmd;
+pub mod discovery;
+pub mod dtype;
+pub mod error;
+pub mod generate;
+pub mod kernels;
+pub mod output;
+pub mod progress;
+pub mod regnames;
+pub mod session;
+#[cfg(feature = "sim")]
+pub mod sim;
+pub mod spec;
+pub mod trace_file;
+
+use anyhow::Context as _;
+use args::{Cli, Command};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use error::{CliError, exit_code};
+use output::{Outcome, error_json};
+use progress::{Bars, Progress, Silent};
+use session::{Backend, OpenOptions, Session};
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+/// A program made of this command line.
+pub struct Program {
+    /// Name of the binary.
+    pub name: &'static str,
+    /// The ways it has to reach devices; the first that serves a device is taken.
+    pub backends: Vec<Box<dyn Backend>>,
+}
+
+/// What a command has at hand.
+pub struct Context<'a> {
+    /// The binary.
+    pub program: &'a Program,
+    /// Options of every command.
+    pub global: args::Global,
+    /// Shows progress.
+    pub progress: Box<dyn Progress>,
+}
+
+impl Context<'_> {
+    /// Opens the device chosen, does `work` with it and releases it, whatever came out: the trace
+    /// of a failure is what one wants to see. `flow` is the command, for the trace.
+    pub fn with_session<T>(
+        &mut self,
+        flow: &str,
+        synthetic_firmware: bool,
+        work: impl FnOnce(&mut dyn Session, &mut dyn Progress) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let mut session = self.open(flow, synthetic_firmware)?;
+        let result = work(session.as_mut(), self.progress.as_mut());
+        let released = session.release();
+        let value = result?;
+        released?;
+        Ok(value)
+    }
+
+    fn open(&self, flow: &str, synthetic_firmware: bool) -> anyhow::Result<Box<dyn Session>> {
+        let spec = &self.global.device;
+        let backend = self.program.backends.iter().find(|b| b.serves(spec)).ok_or_else(|| {
+            CliError::Device(format!("{} is built without support for {spec}", self.program.name))
+        })?;
+        let options = OpenOptions {
+            firmware: self.global.firmware.clone(),
+            synthetic_firmware,
+            trace: self.global.trace.clone(),
+            flow: flow.to_owned(),
+            timeout_s: self.global.timeout,
+        };
+        backend.open(spec, &options).with_context(|| format!("opening {spec}"))
+    }
+}
+
+/// Runs the command that the process's arguments name.
+pub fn run(program: &Program) -> ExitCode {
+    let command = Cli::command().name(program.name).bin_name(program.name);
+    let parsed = command.try_get_matches().and_then(|m| Cli::from_arg_matches(&m));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        // Prints help and version to stdout, errors to stderr; exit code 2 for errors.
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let colour = use_colour();
+    init_log(cli.global.verbose, colour);
+    let json = cli.global.json;
+    let watched = std::io::stderr().is_terminal() && !json;
+    let progress: Box<dyn Progress> = if watched { Box::new(Bars::new(colour)) } else { Box::new(Silent) };
+    let mut context = Context { program, global: cli.global, progress };
+    let result = execute(&mut context, cli.command);
+    drop(context);
+    finish(result, json)
+}
+
+fn execute(context: &mut Context<'_>, command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Demo(args) => cmd::demo::run(context, &args),
+        Command::List => cmd::list::run(context),
+        Command::Info(args) => cmd::info::run(context, &args),
+        Command::Boot(args) => cmd::boot::run(context, &args),
+        Command::Fini => cmd::fini::run(context),
+        Command::Reset => cmd::reset::run(context),
+        Command::Run(args) => cmd::run::run(context, &args),
+        Command::Copy(args) => cmd::copy::run(context, &args),
+        Command::Regs(command) => cmd::regs::run(context, &command),
+        Command::Fw(command) => cmd::fw::run(context, &command),
+        Command::Completions { shell } => cmd::completions::run(context, shell),
+    }
+}
+
+fn finish(result: anyhow::Result<Outcome>, json: bool) -> ExitCode {
+    let (text, code) = match result {
+        Ok(outcome) => {
+            let code = if outcome.ok { 0 } else { 1 };
+            let text = if json { outcome.into_json().to_string() + "\n" } else { outcome.text };
+            (text, code)
+        }
+        Err(error) => {
+            let code = exit_code(&error);
+            if !json {
+                eprintln!("error: {error:#}");
+            }
+            (if json { error_json(&error, code).to_string() + "\n" } else { String::new() }, code)
+        }
+    };
+    // A closed pipe (`amdev list | head -1`) is no failure of the command.
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("error: standard output: {e}");
+            ExitCode::from(1)
+        }
+        _ => ExitCode::from(code),
+    }
+}
+
+fn use_colour() -> bool {
+    let forbidden = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    !forbidden && std::io::stderr().is_terminal()
+}
+
+fn init_log(verbose: u8, colour: bool) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(colour).with_target(false);
+    // Fails only if a log exists already, as in tests that call this twice.
+    let _ = log.with_writer(std::io::stderr).try_init();
+}

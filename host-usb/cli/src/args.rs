@@ -1,0 +1,313 @@
+//! The command line's grammar.
+
+use crate::argspec::{ArgSpec, GRAMMAR};
+use crate::dtype::parse_size;
+use crate::error::EXIT_CODES;
+use crate::spec::{self, DeviceSpec};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// AMD GPUs without a kernel driver.
+#[derive(Parser, Debug)]
+#[command(version, about, after_help = EXIT_CODES, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Global {
+    /// The device: sim:GPU[,key=value]..., sim-usb:GPU[,...], sim-kfd[:TARGET], pci:DDDD:BB:DD.F,
+    /// vfio-user:SOCKET, kfd:N, usb[:N].
+    ///
+    /// GPU is navi31, navi32, navi33, navi44 or navi48; keys are state=cold|amdgpu|amdev|malformed,
+    /// bar=256M, count=8, fault=..., clock=virtual|real. A simulated device lives as long as the
+    /// command: what one command boots, the next one finds cold again.
+    #[arg(long, global = true, env = "AMDEV_DEVICE", value_name = "DEV", default_value = spec::DEFAULT)]
+    pub device: DeviceSpec,
+    /// Directory with firmware files; may be repeated. The usual directories are searched after it.
+    #[arg(long, global = true, env = "AMDEV_FIRMWARE", value_name = "DIR", value_delimiter = PATH_SEPARATOR)]
+    pub firmware: Vec<PathBuf>,
+    /// Write a trace of every access to the device, one JSON object a line.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Print one JSON object on standard output.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say more (-v information, -vv details, -vvv everything).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Longest wait for the device, in seconds (the driver's own deadlines when not given).
+    #[arg(long, global = true, value_name = "S", value_parser = seconds)]
+    pub timeout: Option<f64>,
+}
+
+/// Separates directories in `AMDEV_FIRMWARE`, as in `PATH`.
+const PATH_SEPARATOR: char = if cfg!(windows) { ';' } else { ':' };
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if s.is_finite() && s > 0.0 && s <= 86_400.0 => Ok(s),
+        _ => Err("a number of seconds between 0 and 86400 is expected".into()),
+    }
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Boot, copy in, copy by SDMA, run a kernel, copy out, verify
+    #[command(after_help = "\
+Examples:
+  amdev demo
+  amdev --device sim:navi31,bar=256M demo
+  amdev --firmware /usr/lib/firmware/amdgpu demo --elements 65536")]
+    Demo(DemoArgs),
+    /// List devices, and why one cannot be used
+    #[command(after_help = "Example:\n  amdev list --json")]
+    List,
+    /// Show what the discovery table says of a device, or of a table in a file
+    #[command(after_help = "\
+Examples:
+  amdev info
+  amdev info --discovery /sys/class/drm/card0/device/ip_discovery.bin")]
+    Info(InfoArgs),
+    /// Bring the device up
+    #[command(after_help = "\
+Examples:
+  amdev boot
+  amdev --device sim:navi31 --firmware DIR boot --cold
+  amdev boot --dry-run          print the register writes
+  amdev --trace boot.jsonl boot record every access
+
+A simulated device lives as long as the command: what this boots, the next command finds cold.")]
+    Boot(BootArgs),
+    /// Shut the device down, so that the next boot can be warm
+    #[command(after_help = "Example:\n  amdev fini\n\nA simulated device is booted first.")]
+    Fini,
+    /// Reset the device
+    #[command(after_help = "Example:\n  amdev --device sim:navi31,state=amdgpu reset")]
+    Reset,
+    /// Run a kernel of a code object
+    #[command(after_help = format!("\
+Arguments (--arg, in the kernel's order):
+{GRAMMAR}
+
+Examples:
+  amdev run fill.gfx1100.co --grid 4 --block 256 --arg out:u32:1024 --arg u32=7 --arg u32=1000
+  amdev run saxpy.gfx1100.co --grid 3 --block 128 \\
+      --arg 'inout:f32:lcg_unit(seed=5):308' --arg 'in:f32:lcg_unit(seed=14):308' \\
+      --arg f32=0.3 --arg u32=300"))]
+    Run(RunArgs),
+    /// Copy host to VRAM to VRAM to host through SDMA, verify, show rates
+    #[command(after_help = "Example:\n  amdev copy --size 16M --repeat 4")]
+    Copy(CopyArgs),
+    /// Read, write and dump registers
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  amdev regs read SCRATCH_REG7
+  amdev regs write SCRATCH_REG7 0x1234
+  amdev regs dump MMHUB"
+    )]
+    Regs(RegsCommand),
+    /// Firmware images: what a GPU needs, what a directory has
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  amdev fw list
+  amdev fw check /usr/lib/firmware/amdgpu"
+    )]
+    Fw(FwCommand),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  amdev completions bash > /etc/bash_completion.d/amdev")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `demo`
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Elements of each vector; rounded up to whole workgroups of 256.
+    #[arg(long, default_value = "4096", value_parser = elements)]
+    pub elements: u32,
+}
+
+fn elements(text: &str) -> Result<u32, String> {
+    match parse_size(text) {
+        Ok(n @ 1..=0x0100_0000) => Ok(n as u32),
+        _ => Err("between 1 and 16M elements are possible".into()),
+    }
+}
+
+/// `info`
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// A discovery table to read instead of the device's.
+    #[arg(long, value_name = "FILE")]
+    pub discovery: Option<PathBuf>,
+}
+
+/// `boot`
+#[derive(Args, Debug)]
+pub struct BootArgs {
+    /// From nothing, even if a warm boot would do.
+    #[arg(long)]
+    pub cold: bool,
+    /// Print the writes that would be done, and do none.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `run`
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The code object (an ELF file for the GPU's target).
+    pub file: PathBuf,
+    /// The kernel, if the file has several.
+    #[arg(long, value_name = "NAME")]
+    pub kernel: Option<String>,
+    /// Number of workgroups: X[,Y[,Z]].
+    #[arg(long, value_parser = dimensions)]
+    pub grid: [u32; 3],
+    /// Work-items of a workgroup: X[,Y[,Z]].
+    #[arg(long, value_parser = dimensions)]
+    pub block: [u32; 3],
+    /// An argument; repeat in the kernel's order. See below.
+    #[arg(long = "arg", value_name = "SPEC")]
+    pub args: Vec<ArgSpec>,
+    /// How often to run. Buffers keep their contents in between.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+}
+
+/// `copy`
+#[derive(Args, Debug)]
+pub struct CopyArgs {
+    /// Bytes to copy: 4096, 64K, 16M, 1G.
+    #[arg(long, value_parser = parse_size, default_value = "1M")]
+    pub size: u64,
+    /// How often.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+}
+
+/// `regs`
+#[derive(Subcommand, Debug)]
+pub enum RegsCommand {
+    /// Read a register and show its fields
+    Read {
+        /// Name in the Linux headers, with or without `reg`/`mm`; or a dword address.
+        name: String,
+    },
+    /// Write a register
+    Write {
+        /// Name in the Linux headers; or a dword address.
+        name: String,
+        /// The value, decimal or 0x.
+        #[arg(value_parser = register_value)]
+        value: u32,
+    },
+    /// Read every known register of a block
+    Dump {
+        /// The block: GC, MMHUB, OSSSYS, HDP, NBIO, MP0, MP1.
+        ip: String,
+    },
+}
+
+/// `fw`
+#[derive(Subcommand, Debug)]
+pub enum FwCommand {
+    /// The images that the device needs, and where they were found
+    List,
+    /// Check the images of a directory: headers, sizes, versions
+    Check {
+        /// The directory.
+        dir: PathBuf,
+    },
+}
+
+fn register_value(text: &str) -> Result<u32, String> {
+    crate::dtype::parse_int(&text.replace('_', ""))
+        .and_then(|v| u32::try_from(v).ok())
+        .ok_or_else(|| format!("'{text}' is not a 32-bit value"))
+}
+
+fn dimensions(text: &str) -> Result<[u32; 3], String> {
+    let mut out = [1; 3];
+    let parts: Vec<&str> = text.split([',', 'x']).collect();
+    if parts.len() > 3 {
+        return Err("at most three dimensions: X,Y,Z".into());
+    }
+    for (to, part) in out.iter_mut().zip(&parts) {
+        *to = part.trim().parse().ok().filter(|n| *n > 0).ok_or("each dimension is a number from 1 on")?;
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(|h| h.to_string()).unwrap_or_default();
+            assert!(help.contains("Example"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        let cli = parse("amdev --json --device usb:1 boot --cold --timeout 2.5 -vv").unwrap();
+        assert_eq!(cli.global.device, DeviceSpec::Usb(1));
+        assert!(cli.global.json && cli.global.verbose == 2 && cli.global.timeout == Some(2.5));
+        assert!(matches!(cli.command, Command::Boot(BootArgs { cold: true, dry_run: false })));
+    }
+
+    #[test]
+    fn run_takes_dimensions_and_arguments_in_order() {
+        let cli = parse("amdev run k.co --grid 3,2 --block 16x16 --arg out:u32:960 --arg u32=40").unwrap();
+        let Command::Run(run) = cli.command else { panic!("run expected") };
+        assert_eq!((run.grid, run.block, run.args.len(), run.repeat), ([3, 2, 1], [16, 16, 1], 2, 1));
+    }
+
+    #[test]
+    fn wrong_usage_is_refused() {
+        for line in [
+            "amdev",
+            "amdev run k.co --block 1",
+            "amdev run k.co --grid 0 --block 1",
+            "amdev run k.co --grid 1,1,1,1 --block 1",
+            "amdev run k.co --grid 1 --block 1 --arg u32",
+            "amdev run k.co --grid 1 --block 1 --repeat 0",
+            "amdev --device moon demo",
+            "amdev --timeout -1 demo",
+            "amdev --timeout nan demo",
+            "amdev demo --elements 0",
+            "amdev copy --size 12Q",
+            "amdev regs write SCRATCH_REG7 0x100000000",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

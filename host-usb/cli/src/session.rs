@@ -1,0 +1,301 @@
+//! What the commands need from a device. Each backend opens a [`Session`].
+
+use crate::error::CliError;
+use crate::progress::Progress;
+use crate::spec::DeviceSpec;
+use amdev_core::bus::count::Counts;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What opening a device may need.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Directories with firmware, searched before the usual ones.
+    pub firmware: Vec<PathBuf>,
+    /// Small synthetic images instead of AMD's where none are found (simulated devices only).
+    pub synthetic_firmware: bool,
+    /// File that gets a trace of every access.
+    pub trace: Option<PathBuf>,
+    /// What the trace is of: the command.
+    pub flow: String,
+    /// Deadline of a single wait for the device, in seconds; the driver's own when `None`.
+    pub timeout_s: Option<f64>,
+}
+
+/// A way to reach devices: simulator, VFIO, USB...
+pub trait Backend {
+    /// Whether it serves this kind of device.
+    fn serves(&self, spec: &DeviceSpec) -> bool;
+
+    /// The devices it finds.
+    fn list(&self) -> Vec<Found>;
+
+    /// Opens one.
+    fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>>;
+}
+
+/// A device that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// What to write after `--device`.
+    pub device: String,
+    /// What it is.
+    pub name: String,
+    /// Why it cannot be used, if so.
+    pub problem: Option<String>,
+}
+
+/// How to boot.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootOptions {
+    /// From nothing, even if a warm boot would do.
+    pub cold: bool,
+    /// Do not touch the device: collect the writes.
+    pub dry_run: bool,
+}
+
+/// A part of a boot.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stage {
+    /// Its name.
+    pub name: String,
+    /// How long it took by the device's clock, in microseconds.
+    pub us: u64,
+}
+
+/// What a boot, fini or reset did.
+#[derive(Clone, Debug, Default)]
+pub struct BootReport {
+    /// `cold`, `warm`, ...
+    pub path: String,
+    /// Why this path.
+    pub why: String,
+    /// Where the firmware came from.
+    pub firmware: Option<String>,
+    /// Its parts in order.
+    pub stages: Vec<Stage>,
+    /// What was done to the device.
+    pub counts: Counts,
+    /// With `dry_run`, the writes that would have been done, a line each.
+    pub writes: Vec<String>,
+}
+
+/// An IP block of the discovery table.
+#[derive(Clone, Debug, Serialize)]
+pub struct IpInfo {
+    /// Name, as Linux has it (`GC`).
+    pub name: String,
+    /// Instance.
+    pub instance: u8,
+    /// Version, `11.0.0`.
+    pub version: String,
+    /// Base addresses in dwords.
+    pub bases: Vec<u64>,
+    /// True if the harvest table switches it off.
+    pub harvested: bool,
+}
+
+/// What a device is.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Info {
+    /// Marketing or code name, where known.
+    pub name: String,
+    /// Target of code objects, `gfx1100`.
+    pub target: String,
+    /// VRAM in bytes; 0 if unknown (table from a file).
+    pub vram_bytes: u64,
+    /// Compute units by the table; some may be fused off inside a shader array.
+    pub compute_units: u32,
+    /// Shader engines.
+    pub shader_engines: u32,
+    /// Shader arrays per engine.
+    pub arrays_per_engine: u32,
+    /// Lanes of a wave.
+    pub wave_size: u32,
+    /// LDS of a workgroup in bytes.
+    pub lds_bytes: u32,
+    /// The blocks.
+    pub ips: Vec<IpInfo>,
+    /// Images a boot needs, in order.
+    pub firmware: Vec<String>,
+    /// Anything worth knowing (warnings of the parser).
+    pub notes: Vec<String>,
+}
+
+/// Memory on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceBuffer {
+    /// GPU virtual address.
+    pub va: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The session's own number for it.
+    pub id: usize,
+}
+
+/// A kernel that was loaded.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KernelInfo {
+    /// Its name.
+    pub name: String,
+    /// Sizes of its explicit arguments in bytes, in order, where the metadata tells them.
+    pub arg_sizes: Vec<u32>,
+    /// Static LDS in bytes.
+    pub lds_bytes: u32,
+    /// Scratch per lane in bytes.
+    pub scratch_bytes: u32,
+    /// Vector registers.
+    pub vgprs: u32,
+    /// Scalar registers.
+    pub sgprs: u32,
+    /// Lanes of a wave.
+    pub wave_size: u32,
+}
+
+/// An argument as the kernel gets it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KernelArg {
+    /// By value.
+    Value(Vec<u8>),
+    /// A buffer's address.
+    Buffer(DeviceBuffer),
+}
+
+/// An open device.
+///
+/// A method that a kind of device cannot have keeps its default, which says so.
+pub trait Session {
+    /// The device, as on the command line.
+    fn device(&self) -> String;
+
+    /// What it is: discovery.
+    fn info(&mut self) -> anyhow::Result<Info> {
+        self.unsupported("info")
+    }
+
+    /// Brings it up.
+    fn boot(&mut self, options: &BootOptions, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
+        let _ = (options, progress);
+        self.unsupported("boot")
+    }
+
+    /// Shuts it down, so that the next boot can be warm.
+    fn fini(&mut self, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
+        let _ = progress;
+        self.unsupported("fini")
+    }
+
+    /// Resets it.
+    fn reset(&mut self, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
+        let _ = progress;
+        self.unsupported("reset")
+    }
+
+    /// Allocates VRAM.
+    fn alloc(&mut self, len: u64) -> anyhow::Result<DeviceBuffer> {
+        let _ = len;
+        self.unsupported("run")
+    }
+
+    /// Gives VRAM back.
+    fn free(&mut self, buffer: DeviceBuffer) -> anyhow::Result<()> {
+        let _ = buffer;
+        self.unsupported("run")
+    }
+
+    /// Copies from the host into VRAM through SDMA; nanoseconds by the device's clock.
+    fn upload(&mut self, to: DeviceBuffer, data: &[u8]) -> anyhow::Result<u64> {
+        let _ = (to, data);
+        self.unsupported("copy")
+    }
+
+    /// Copies from VRAM to the host through SDMA; nanoseconds.
+    fn download(&mut self, from: DeviceBuffer, data: &mut [u8]) -> anyhow::Result<u64> {
+        let _ = (from, data);
+        self.unsupported("copy")
+    }
+
+    /// Copies from VRAM to VRAM through SDMA; nanoseconds.
+    fn copy(&mut self, to: DeviceBuffer, from: DeviceBuffer, len: u64) -> anyhow::Result<u64> {
+        let _ = (to, from, len);
+        self.unsupported("copy")
+    }
+
+    /// Loads a code object; `kernel` chooses one where it has several.
+    fn load(&mut self, image: &[u8], kernel: Option<&str>) -> anyhow::Result<KernelInfo> {
+        let _ = (image, kernel);
+        self.unsupported("run")
+    }
+
+    /// Runs the loaded kernel and waits for its end; nanoseconds.
+    fn run(&mut self, grid: [u32; 3], block: [u32; 3], args: &[KernelArg]) -> anyhow::Result<u64> {
+        let _ = (grid, block, args);
+        self.unsupported("run")
+    }
+
+    /// Reads a register by its name or dword address.
+    fn reg_read(&mut self, name: &str) -> anyhow::Result<RegValue> {
+        let _ = name;
+        self.unsupported("regs")
+    }
+
+    /// Writes a register.
+    fn reg_write(&mut self, name: &str, value: u32) -> anyhow::Result<RegValue> {
+        let _ = (name, value);
+        self.unsupported("regs")
+    }
+
+    /// Names of the registers of a block, or of all.
+    fn reg_names(&mut self, block: Option<&str>) -> anyhow::Result<Vec<String>> {
+        let _ = block;
+        self.unsupported("regs")
+    }
+
+    /// What was done to the device so far.
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+
+    /// Misuse that a simulated device saw, a line each; `None` if the device does not watch.
+    fn violations(&mut self) -> Option<Vec<String>> {
+        None
+    }
+
+    /// Ends the session: what it allocated is given back, the trace is complete. The device
+    /// stays as it is.
+    fn release(self: Box<Self>) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// The error of a method that this kind of device does not have.
+    #[doc(hidden)]
+    fn unsupported_error(&self, command: &'static str) -> anyhow::Error {
+        let why = "this kind of device has no such function".to_owned();
+        CliError::Unsupported { device: self.device(), command, why }.into()
+    }
+}
+
+trait Unsupported {
+    fn unsupported<T>(&self, command: &'static str) -> anyhow::Result<T>;
+}
+
+impl<S: Session + ?Sized> Unsupported for S {
+    fn unsupported<T>(&self, command: &'static str) -> anyhow::Result<T> {
+        Err(self.unsupported_error(command))
+    }
+}
+
+/// A register's value, taken apart.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegValue {
+    /// Block.
+    pub block: String,
+    /// Name.
+    pub name: String,
+    /// Dword address.
+    pub addr: u32,
+    /// The value.
+    pub value: u32,
+    /// Fields: name and value.
+    pub fields: Vec<(String, u32)>,
+}

@@ -1,0 +1,297 @@
+//! Simulated GPUs as devices: the adapter between the core's bus and the simulator.
+
+use crate::bus_session::{BusSession, HostBus};
+use crate::error::CliError;
+use crate::session::{Backend, Found, OpenOptions, Session};
+use crate::spec::DeviceSpec;
+use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use amdev_sim::config::ClockKind;
+use amdev_sim::{BusFault, Config, HostMemory, SimGpu};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// DMA memory stands at bus addresses above 4 GiB, so that a driver that cuts addresses fails.
+const FIRST_IOVA: u64 = 0x1_0000_0000;
+/// Contiguous for the device are pieces of this length, with gaps in between: a driver must not
+/// take an allocation for one piece.
+const PIECE: u64 = 64 << 10;
+/// Smallest unit of a DMA allocation.
+const PAGE: u64 = 4096;
+/// The most DMA memory of one device.
+const MAX_DMA: u64 = 4 << 30;
+
+/// Memory that driver and device share.
+#[derive(Debug)]
+struct Shared(Mutex<Vec<u8>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A piece of [`Shared`] as the device sees it.
+struct Piece {
+    memory: Arc<Shared>,
+    start: u64,
+}
+
+impl HostMemory for Piece {
+    fn read(&self, offset: u64, buf: &mut [u8]) {
+        let memory = self.memory.lock();
+        let at = (self.start + offset) as usize;
+        match memory.get(at..at.saturating_add(buf.len())) {
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => buf.fill(0xff),
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) {
+        let mut memory = self.memory.lock();
+        let at = (self.start + offset) as usize;
+        if let Some(bytes) = memory.get_mut(at..at.saturating_add(data.len())) {
+            bytes.copy_from_slice(data);
+        }
+    }
+}
+
+struct Allocation {
+    memory: Arc<Shared>,
+    iova: u64,
+    len: u64,
+}
+
+impl Allocation {
+    /// Bus address of the piece that holds byte `offset`.
+    fn piece(&self, offset: u64) -> u64 {
+        self.iova + offset / PIECE * (2 * PIECE)
+    }
+}
+
+/// The core's bus for a simulated GPU.
+pub struct SimBus {
+    gpu: SimGpu,
+    allocations: BTreeMap<u32, Allocation>,
+    next_handle: u32,
+    next_iova: u64,
+    allocated: u64,
+    real_time: bool,
+}
+
+impl SimBus {
+    /// Drives `gpu`.
+    pub fn new(gpu: SimGpu) -> Self {
+        let real_time = gpu.config().clock == ClockKind::Real;
+        SimBus {
+            gpu,
+            allocations: BTreeMap::new(),
+            next_handle: 0,
+            next_iova: FIRST_IOVA,
+            allocated: 0,
+            real_time,
+        }
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &SimGpu {
+        &self.gpu
+    }
+
+    /// DMA allocations that were not given back.
+    pub fn live_allocations(&self) -> usize {
+        self.allocations.len()
+    }
+
+    fn read(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        let len = buf.len() as u64;
+        self.gpu.read(window.bar(), offset, buf).map_err(|f| self.error(f, window, offset, len))
+    }
+
+    fn write(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        let len = data.len() as u64;
+        self.gpu.write(window.bar(), offset, data).map_err(|f| self.error(f, window, offset, len))
+    }
+
+    fn error(&self, fault: BusFault, window: Window, offset: u64, len: u64) -> BusError {
+        match fault {
+            BusFault::OutOfWindow { .. } => {
+                BusError::OutOfWindow { window, offset, len, window_len: self.window_len(window) }
+            }
+            BusFault::Unsupported { .. } => BusError::UnsupportedSize { window, size: len },
+            BusFault::Gone => BusError::Gone,
+        }
+    }
+
+    fn allocation(&self, handle: DmaHandle, offset: u64, len: u64) -> Result<&Allocation, BusError> {
+        let inside = |a: &&Allocation| offset.checked_add(len).is_some_and(|end| end <= a.len);
+        self.allocations.get(&handle.0).filter(inside).ok_or(BusError::BadDmaRange { handle, offset, len })
+    }
+}
+
+impl Mmio for SimBus {
+    fn window_len(&self, window: Window) -> u64 {
+        self.gpu.bar_len(window.bar())
+    }
+    fn read32(&mut self, window: Window, offset: u64) -> Result<u32, BusError> {
+        let mut buf = [0; 4];
+        self.read(window, offset, &mut buf)?;
+        Ok(u32::from_le_bytes(buf))
+    }
+    fn write32(&mut self, window: Window, offset: u64, value: u32) -> Result<(), BusError> {
+        self.write(window, offset, &value.to_le_bytes())
+    }
+    fn read64(&mut self, window: Window, offset: u64) -> Result<u64, BusError> {
+        let mut buf = [0; 8];
+        self.read(window, offset, &mut buf)?;
+        Ok(u64::from_le_bytes(buf))
+    }
+    fn write64(&mut self, window: Window, offset: u64, value: u64) -> Result<(), BusError> {
+        self.write(window, offset, &value.to_le_bytes())
+    }
+    fn read_bulk(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.read(window, offset, buf)
+    }
+    fn write_bulk(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.write(window, offset, data)
+    }
+    fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
+        const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(ZEROS.len() as u64);
+            self.write(window, offset + done, &ZEROS[..step as usize])?;
+            done += step;
+        }
+        Ok(())
+    }
+    // Accesses happen at once, in the order of the calls.
+    fn flush(&mut self) -> Result<(), BusError> {
+        if self.gpu.present() { Ok(()) } else { Err(BusError::Gone) }
+    }
+    fn fence(&mut self) -> Result<(), BusError> {
+        self.flush()
+    }
+}
+
+impl Dma for SimBus {
+    fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
+        let none = BusError::NoDmaMemory { len };
+        let len = len.checked_next_multiple_of(PAGE).filter(|l| *l > 0).ok_or(none)?;
+        let allocated = self.allocated.checked_add(len).filter(|a| *a <= MAX_DMA).ok_or(none)?;
+        let memory = Arc::new(Shared(Mutex::new(vec![0; len as usize])));
+        let allocation = Allocation { memory, iova: self.next_iova, len };
+        for start in (0..len).step_by(PIECE as usize) {
+            let piece = Piece { memory: Arc::clone(&allocation.memory), start };
+            let size = PIECE.min(len - start);
+            if !self.gpu.dma_map(allocation.piece(start), size, Arc::new(piece)) {
+                return Err(none);
+            }
+        }
+        // Addresses are not used twice: a device that keeps using freed memory shows.
+        self.next_iova = allocation.piece(len) + 2 * PIECE;
+        self.allocated = allocated;
+        let handle = DmaHandle(self.next_handle);
+        self.next_handle += 1;
+        self.allocations.insert(handle.0, allocation);
+        Ok(handle)
+    }
+    fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
+        self.allocation(handle, 0, 0)?;
+        if let Some(a) = self.allocations.remove(&handle.0) {
+            self.gpu.dma_unmap(a.iova, a.piece(a.len) + PIECE - a.iova);
+            self.allocated -= a.len;
+        }
+        Ok(())
+    }
+    fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
+        Ok(self.allocation(handle, 0, 0)?.len)
+    }
+    fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
+        let a = self.allocation(handle, offset, 1)?;
+        let within = offset % PIECE;
+        Ok(Segment { addr: a.piece(offset) + within, len: (PIECE - within).min(a.len - offset) })
+    }
+    fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        let memory = self.allocation(handle, offset, buf.len() as u64)?.memory.lock();
+        buf.copy_from_slice(&memory[offset as usize..][..buf.len()]);
+        Ok(())
+    }
+    fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        let mut memory = self.allocation(handle, offset, data.len() as u64)?.memory.lock();
+        memory[offset as usize..][..data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+impl Clock for SimBus {
+    fn now_us(&self) -> u64 {
+        self.gpu.now_us()
+    }
+    fn wait_us(&self, us: u64) {
+        if self.real_time {
+            std::thread::sleep(Duration::from_micros(us));
+        }
+        self.gpu.advance_us(us);
+    }
+}
+
+impl Bus for SimBus {
+    fn clock(&self) -> &dyn Clock {
+        self
+    }
+    fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
+        const STEP_US: u64 = 10;
+        let deadline = self.now_us().saturating_add(timeout_us);
+        loop {
+            if self.gpu.take_interrupts() > 0 {
+                return Ok(true);
+            }
+            self.flush()?;
+            let left = deadline.saturating_sub(self.now_us());
+            if left == 0 {
+                return Ok(false);
+            }
+            self.wait_us(left.min(STEP_US));
+        }
+    }
+}
+
+impl HostBus for SimBus {
+    fn violations(&self) -> Option<Vec<String>> {
+        Some(self.gpu.violations().iter().map(ToString::to_string).collect())
+    }
+    fn synthetic_firmware_allowed(&self) -> bool {
+        true
+    }
+}
+
+/// The simulator as a backend: `sim:GPU`.
+#[derive(Debug, Default)]
+pub struct SimBackend;
+
+impl Backend for SimBackend {
+    fn serves(&self, spec: &DeviceSpec) -> bool {
+        matches!(spec, DeviceSpec::Sim(_))
+    }
+
+    fn list(&self) -> Vec<Found> {
+        amdev_sim::chip::CHIPS
+            .iter()
+            .map(|chip| Found {
+                device: format!("sim:{}", chip.name),
+                name: format!("simulated {} ({})", chip.product, chip.target),
+                problem: None,
+            })
+            .collect()
+    }
+
+    fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>> {
+        let DeviceSpec::Sim(text) = spec else {
+            return Err(CliError::Device(format!("{spec} is not a simulated GPU")).into());
+        };
+        let config = Config::parse(text).map_err(|e| CliError::Usage(format!("{spec}: {e}")))?;
+        let bus = SimBus::new(SimGpu::new(config));
+        Ok(Box::new(BusSession::new(bus, spec.to_string(), options)?))
+    }
+}

@@ -1,0 +1,106 @@
+//! `--trace FILE`: rows on disk, with the names of registers.
+
+use amdev_core::bus::trace::{Event, JsonLines, Names, TraceSink};
+use amdev_core::discovery::{IpList, MEMSIZE_REG, MM_DATA_REG, MM_INDEX_HI_REG, MM_INDEX_REG};
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Names of a device's registers by dword address.
+#[derive(Debug, Default)]
+pub struct RegNames(HashMap<u32, (&'static str, String)>);
+
+impl RegNames {
+    /// The registers that have fixed places, known before discovery.
+    pub fn fixed() -> Self {
+        let fixed = [
+            (MEMSIZE_REG, "mmRCC_CONFIG_MEMSIZE"),
+            (MM_INDEX_REG, "regBIF_BX_PF0_MM_INDEX"),
+            (MM_DATA_REG, "regBIF_BX_PF0_MM_DATA"),
+            (MM_INDEX_HI_REG, "regBIF_BX_PF0_MM_INDEX_HI"),
+        ];
+        RegNames(fixed.into_iter().map(|(addr, name)| (addr, ("nbio", name.to_owned()))).collect())
+    }
+
+    /// The registers of the blocks in a discovery table.
+    pub fn of(list: &IpList) -> Self {
+        let mut names = Self::fixed();
+        crate::regnames::each_register(list, |block, name, addr| {
+            // The first name of an address wins; later ones are aliases.
+            names.0.entry(addr).or_insert_with(|| (block, name));
+        });
+        names
+    }
+}
+
+impl Names for RegNames {
+    fn lookup(&self, addr: u32) -> Option<(&str, &str)> {
+        self.0.get(&addr).map(|(ip, name)| (*ip, name.as_str()))
+    }
+}
+
+/// A buffered file as the core's trace writes to it.
+pub struct Disk(BufWriter<File>);
+
+/// An error of the file system.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct DiskError(#[from] std::io::Error);
+
+impl embedded_io::Error for DiskError {
+    fn kind(&self) -> embedded_io::ErrorKind {
+        embedded_io::ErrorKind::Other
+    }
+}
+
+impl embedded_io::ErrorType for Disk {
+    type Error = DiskError;
+}
+
+impl embedded_io::Write for Disk {
+    fn write(&mut self, buf: &[u8]) -> Result<usize, DiskError> {
+        Ok(self.0.write(buf)?)
+    }
+    fn flush(&mut self) -> Result<(), DiskError> {
+        Ok(self.0.flush()?)
+    }
+}
+
+/// A trace file, or none.
+#[derive(Default)]
+pub struct TraceFile(Option<(PathBuf, JsonLines<Disk, RegNames>)>);
+
+impl TraceFile {
+    /// Creates the file.
+    pub fn create(path: &Path, device: &str, flow: &str) -> std::io::Result<Self> {
+        let disk = Disk(BufWriter::new(File::create(path)?));
+        let digest = |data: &[u8]| Sha256::digest(data).into();
+        let lines = JsonLines::new(disk, RegNames::fixed(), Some(digest), device, flow);
+        Ok(TraceFile(Some((path.to_owned(), lines))))
+    }
+
+    /// Discovery has told where registers are.
+    pub fn discovered(&mut self, list: &IpList) {
+        if let Some((_, lines)) = &mut self.0 {
+            lines.set_names(RegNames::of(list));
+        }
+    }
+
+    /// Writes the rest.
+    pub fn finish(self) -> anyhow::Result<()> {
+        if let Some((path, lines)) = self.0 {
+            lines.finish().map_err(|e| anyhow::anyhow!("writing the trace {}: {e}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl TraceSink for TraceFile {
+    fn event(&mut self, event: Event<'_>) {
+        if let Some((_, lines)) = &mut self.0 {
+            lines.event(event);
+        }
+    }
+}
