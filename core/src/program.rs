@@ -1,1 +1,423 @@
-//! Code objects.
+//! Code objects: ELF files with kernels for one processor.
+//!
+//! [`CodeObject::parse`] checks the whole file before anything of it is used: headers, segments,
+//! symbols, notes, relocations and every kernel's descriptor. Nothing is allocated; the caller copies
+//! [`CodeObject::segments`] into GPU memory, applies [`CodeObject::patches`] there, and picks a
+//! [`Kernel`] by name.
+//!
+//! Files without program headers are loaded by their sections: relocatable objects, images made for
+//! tests, and tinygrad's hand-assembled ones, whose only descriptor stands at the start of `.rodata`.
+//!
+//! Layouts: ELF, and LLVM's AMDGPUUsage.
+
+use object::LittleEndian as LE;
+use object::elf::FileHeader64;
+use object::read::ReadRef;
+
+use crate::iface::{Properties, Target};
+use crate::queue::dispatch::{KernelRegs, Launch};
+
+pub mod descriptor;
+mod elf;
+mod error;
+pub mod isa;
+pub mod kernarg;
+pub mod metadata;
+pub mod msgpack;
+mod reloc;
+
+pub use descriptor::{KernelDescriptor, UserSgpr};
+pub use elf::{Note, Section, Segment, Symbol};
+pub use error::{Name, ProgramError};
+pub use isa::{Feature, Isa};
+pub use kernarg::{DispatchPacket, HiddenValues, SgprSources};
+pub use metadata::{Arg, KernelMetadata, Metadata, ValueKind};
+pub use reloc::{Patch, Relocation};
+
+use elf::Tables;
+
+/// The largest memory image that is accepted, in bytes.
+pub const MAX_IMAGE: u64 = 1 << 30;
+
+/// The most kernel arguments a kernel can have, in bytes.
+pub const MAX_KERNARG: u32 = 1 << 20;
+
+/// Scratch for each work-item of kernels whose stack grows as they run, in bytes: the limit that HIP
+/// sets by default (`hipLimitStackSize`).
+pub const DYNAMIC_STACK: u32 = 1024;
+
+/// A code object whose structure has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeObject<'a> {
+    tables: Tables<'a>,
+    /// `None` only for hand-assembled objects that do not say it.
+    isa: Option<Isa>,
+    version: u8,
+    image_size: u64,
+}
+
+impl<'a> CodeObject<'a> {
+    /// Checks a file. Whatever is wrong with it is named.
+    pub fn parse(data: &'a [u8]) -> Result<CodeObject<'a>, ProgramError> {
+        if data.is_empty() {
+            return Err(ProgramError::Empty);
+        }
+        let header: &FileHeader64<LE> = data.read_at(0).map_err(|()| ProgramError::OutOfFile {
+            what: "the ELF header",
+            offset: 0,
+            size: size_of::<FileHeader64<LE>>() as u64,
+            len: data.len() as u64,
+        })?;
+        let bad = |field, value: u64, why| Err(ProgramError::Field { field, value, why });
+        let ident = &header.e_ident;
+        if ident.magic != object::elf::ELFMAG {
+            return bad("EI_MAG", u32::from_be_bytes(ident.magic) as u64, "not an ELF file (0x7f454c46)");
+        }
+        if ident.class != object::elf::ELFCLASS64 {
+            return bad("EI_CLASS", ident.class.0 as u64, "only 64-bit ELF files (2) are supported");
+        }
+        let machine = header.e_machine.get(LE).0;
+        let kind = header.e_type.get(LE).0;
+        // Hand-assembled: no type, machine or program headers.
+        let minimal = machine == 0 && kind == 0 && header.e_phnum.get(LE) == 0;
+        if ident.data != object::elf::ELFDATA2LSB && !(minimal && ident.data.0 == 0) {
+            return bad("EI_DATA", ident.data.0 as u64, "only little-endian ELF files (1) are supported");
+        }
+        let (isa, version) = if minimal {
+            (None, 0)
+        } else {
+            if machine != object::elf::EM_AMDGPU.0 {
+                return bad("e_machine", machine as u64, "not a code object for AMD GPUs (0xe0)");
+            }
+            if ident.os_abi.0 != 64 {
+                return bad("EI_OSABI", ident.os_abi.0 as u64, "not an HSA code object (0x40)");
+            }
+            if kind != object::elf::ET_DYN.0 && kind != object::elf::ET_REL.0 {
+                return bad("e_type", kind as u64, "neither a shared (3) nor a relocatable object (1)");
+            }
+            let abi = ident.abi_version;
+            if !(1..=4).contains(&abi) {
+                return bad(
+                    "EI_ABIVERSION",
+                    abi as u64,
+                    "only code object versions 3 to 6 (1 to 4) are supported",
+                );
+            }
+            let flags = header.e_flags.get(LE).0;
+            let isa =
+                Isa::from_flags(flags, abi).ok_or(ProgramError::UnknownProcessor { mach: flags as u8 })?;
+            (Some(isa), abi + 2)
+        };
+        let tables = Tables::parse(data, header)?;
+        let mut object = CodeObject { tables, isa, version, image_size: 0 };
+        object.image_size = object.tables.check_image()?;
+        object.tables.check_symbols()?;
+        for note in object.notes() {
+            let note = note?;
+            if note.is_metadata() {
+                msgpack::Reader::check(note.data)?;
+            }
+        }
+        for patch in object.patches(0) {
+            patch?;
+        }
+        let mut kernels = 0usize;
+        for kernel in object.kernels() {
+            kernel?.check(&object)?;
+            kernels = kernels.saturating_add(1);
+        }
+        for metadata in object.metadata() {
+            for k in metadata?.kernels() {
+                for arg in k?.args() {
+                    arg?;
+                }
+            }
+        }
+        // A library of device functions has no kernel; what has no segments either is no code object.
+        if kernels == 0 && !object.tables.has_segments() {
+            return Err(ProgramError::NoKernels);
+        }
+        Ok(object)
+    }
+
+    /// The file's bytes.
+    pub fn data(&self) -> &'a [u8] {
+        self.tables.data
+    }
+
+    /// The ELF header.
+    pub fn header(&self) -> &'a FileHeader64<LE> {
+        self.tables.header
+    }
+
+    /// The processor it is for; `None` if a hand-assembled object does not say it.
+    pub fn isa(&self) -> Option<&Isa> {
+        self.isa.as_ref()
+    }
+
+    /// Code object version, 3 to 6; 0 if a hand-assembled object does not say it.
+    pub fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// An error naming both if a device with this target cannot run it.
+    pub fn check_target(&self, device: Target) -> Result<(), ProgramError> {
+        match &self.isa {
+            Some(isa) if !isa.runs_on(device) => Err(ProgramError::WrongTarget { object: isa.name, device }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of memory the object needs.
+    pub fn image_size(&self) -> u64 {
+        self.image_size
+    }
+
+    /// What has to be copied where, in the order of the file. Memory between segments and behind
+    /// their data is zero.
+    pub fn segments(&self) -> impl Iterator<Item = Segment<'a>> + use<'a> {
+        self.tables.segments()
+    }
+
+    /// Copies a part of the memory image, before relocation, into `out`.
+    pub fn read_image(&self, address: u64, out: &mut [u8]) {
+        out.fill(0);
+        let end = address.saturating_add(out.len() as u64);
+        for s in self.segments() {
+            let s_end = s.vaddr.saturating_add(s.data.len() as u64);
+            let (from, to) = (s.vaddr.max(address), s_end.min(end));
+            if from >= to {
+                continue;
+            }
+            let source = s.data.get((from - s.vaddr) as usize..(to - s.vaddr) as usize);
+            let target = out.get_mut((from - address) as usize..(to - address) as usize);
+            if let (Some(source), Some(target)) = (source, target) {
+                target.copy_from_slice(source);
+            }
+        }
+    }
+
+    /// The sections after the first, which is empty.
+    pub fn sections(&self) -> impl Iterator<Item = Section<'a>> + use<'a> {
+        self.tables.sections()
+    }
+
+    /// The notes.
+    pub fn notes(&self) -> impl Iterator<Item = Result<Note<'a>, ProgramError>> + use<'a> {
+        self.tables.notes()
+    }
+
+    /// The metadata notes; linked objects may have several.
+    pub fn metadata(&self) -> impl Iterator<Item = Result<Metadata<'a>, ProgramError>> + use<'a> {
+        self.notes().filter_map(|n| match n {
+            Ok(n) => n.is_metadata().then_some(Ok(Metadata { data: n.data })),
+            Err(e) => Some(Err(e)),
+        })
+    }
+
+    /// The relocations.
+    pub fn relocations(&self) -> impl Iterator<Item = Result<Relocation<'a>, ProgramError>> + use<'a> {
+        reloc::relocations(self.tables)
+    }
+
+    /// What has to be changed in the image when it is loaded at `base`.
+    pub fn patches(&self, base: u64) -> impl Iterator<Item = Result<Patch, ProgramError>> + use<'a> {
+        reloc::patches(self.tables, base, self.image_size)
+    }
+
+    /// The kernels, in the order of the symbol table.
+    pub fn kernels(&self) -> impl Iterator<Item = Result<Kernel<'a>, ProgramError>> + use<'a> {
+        let object = *self;
+        let symbols = self.tables.kernel_symbols().map(move |s| object.kernel_at(s.name, s.value));
+        // Without any symbol: the one descriptor at the start of `.rodata`.
+        let fallback = (!self.tables.has_segments() && !self.tables.has_symbols())
+            .then(|| object.tables.section_address(".rodata").map(|va| object.kernel_at("", va)))
+            .flatten();
+        symbols.chain(fallback)
+    }
+
+    /// The kernel of this name (without `.kd`). An object without symbols has one kernel without a
+    /// name, which any name finds.
+    pub fn kernel(&self, name: &str) -> Result<Kernel<'a>, ProgramError> {
+        for kernel in self.kernels() {
+            let kernel = kernel?;
+            if kernel.name == name || kernel.name.is_empty() {
+                return Ok(kernel);
+            }
+        }
+        Err(ProgramError::NoKernel { name: Name::new(name) })
+    }
+
+    /// The only kernel; an error that names one if there are several.
+    pub fn only_kernel(&self) -> Result<Kernel<'a>, ProgramError> {
+        let mut found = None;
+        let mut count = 0usize;
+        for kernel in self.kernels() {
+            let kernel = kernel?;
+            count = count.saturating_add(1);
+            found.get_or_insert(kernel);
+        }
+        match found {
+            Some(k) if count == 1 => Ok(k),
+            Some(k) => Err(ProgramError::SeveralKernels { count, first: Name::new(k.name) }),
+            None => Err(ProgramError::NoKernels),
+        }
+    }
+
+    fn kernel_at(&self, name: &'a str, vaddr: u64) -> Result<Kernel<'a>, ProgramError> {
+        let fault = |field, value, why| ProgramError::Kernel { name: Name::new(name), field, value, why };
+        let bytes = self
+            .tables
+            .segments()
+            .find_map(|s| {
+                let at = usize::try_from(vaddr.checked_sub(s.vaddr)?).ok()?;
+                s.data.get(at..at.checked_add(descriptor::DESCRIPTOR_SIZE)?)
+            })
+            .ok_or_else(|| {
+                fault("address of the descriptor", vaddr, "it lies outside the loaded file contents")
+            })?;
+        let descriptor = KernelDescriptor::parse(bytes).unwrap_or_default();
+        let mut entry = vaddr.wrapping_add_signed(descriptor.entry_offset);
+        if descriptor.entry_offset == 0 && !self.tables.has_segments() && !self.tables.has_symbols() {
+            // Images made without linking leave the offset 0 and start at `.text`.
+            entry = self.tables.section_address(".text").unwrap_or(entry);
+        }
+        let mut metadata = None;
+        for m in self.metadata() {
+            for k in m?.kernels() {
+                let k = k?;
+                let named = k.symbol.and_then(|s| s.strip_suffix(".kd")).or(k.name);
+                if metadata.is_none() && named == Some(name) {
+                    metadata = Some(k);
+                }
+            }
+        }
+        let code_size = self.tables.function_size(name);
+        Ok(Kernel { name, descriptor_vaddr: vaddr, descriptor, entry, code_size, metadata, isa: self.isa })
+    }
+}
+
+/// A kernel of a code object. Addresses are relative to the load address.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel<'a> {
+    /// Its name; empty if the object has no symbols.
+    pub name: &'a str,
+    /// Address of its descriptor.
+    pub descriptor_vaddr: u64,
+    /// The descriptor.
+    pub descriptor: KernelDescriptor,
+    /// Address of its first instruction.
+    pub entry: u64,
+    /// Bytes of its code, from its symbol.
+    pub code_size: Option<u64>,
+    /// What the note says of it.
+    pub metadata: Option<KernelMetadata<'a>>,
+    isa: Option<Isa>,
+}
+
+/// LDS is given to workgroups in units of this many bytes (`COMPUTE_PGM_RSRC2.LDS_SIZE`).
+const LDS_GRANULE: u32 = 512;
+
+impl<'a> Kernel<'a> {
+    fn check(&self, object: &CodeObject<'_>) -> Result<(), ProgramError> {
+        let fault =
+            |field, value, why| Err(ProgramError::Kernel { name: Name::new(self.name), field, value, why });
+        let d = &self.descriptor;
+        if self.descriptor_vaddr % 64 != 0 {
+            return fault("address of the descriptor", self.descriptor_vaddr, "it is not a multiple of 64");
+        }
+        let linked = object.tables.has_segments();
+        if d.entry_offset == 0 && (linked || object.tables.has_symbols()) {
+            return fault("kernel_code_entry_byte_offset", 0, "the descriptor itself is no code");
+        }
+        let inside = |s: &Segment<'_>| {
+            s.executable && self.entry.checked_sub(s.vaddr).is_some_and(|at| at < s.data.len() as u64)
+        };
+        if !object.segments().any(|s| inside(&s)) {
+            return fault(
+                "kernel_code_entry_byte_offset",
+                d.entry_offset as u64,
+                "the entry is not in an executable part of the image",
+            );
+        }
+        if linked && self.entry % 256 != 0 {
+            return fault("entry address", self.entry, "it is not a multiple of 256");
+        }
+        if d.kernarg_size > MAX_KERNARG {
+            return fault("kernarg_size", d.kernarg_size as u64, "more than 1 MiB of arguments");
+        }
+        if let Some(size) = self.metadata.and_then(|m| m.kernarg_segment_size) {
+            if size != d.kernarg_size as u64 {
+                return fault("kernarg_size", d.kernarg_size as u64, "the metadata says another size");
+            }
+        }
+        let max = self.isa.map_or(64 << 10, |isa| isa.max_lds());
+        // Objects loaded by sections are held against the device's LDS when they are used.
+        if linked && d.group_segment_size > max {
+            return Err(ProgramError::TooMuchLds {
+                name: Name::new(self.name),
+                need: d.group_segment_size as u64,
+                max: max as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Vector registers of a work-item.
+    pub fn vgprs(&self) -> u32 {
+        let granule = self.isa.map_or(8, |isa| isa.vgpr_granule(self.descriptor.wave32()));
+        ((self.descriptor.rsrc1 & 63) + 1) * granule
+    }
+
+    /// Whether it finds the scratch descriptor in SGPRs.
+    pub fn scratch_in_sgprs(&self) -> bool {
+        self.descriptor.has_user_sgpr(UserSgpr::PrivateSegmentBuffer)
+    }
+
+    /// Scratch that [`crate::queue::scratch::Scratch::for_kernel`] has to provide for, in bytes per
+    /// work-item: its private memory, at least [`DYNAMIC_STACK`] if its stack grows as it runs.
+    /// Waves of 64 on gfx10 and later count twice, since slots are sized for waves of 32.
+    pub fn scratch_per_item(&self, device: Target) -> u32 {
+        let d = &self.descriptor;
+        let stack = if d.uses_dynamic_stack() { DYNAMIC_STACK } else { 0 };
+        let need = d.private_segment_size.max(stack);
+        if device.major >= 10 && !d.wave32() { need.saturating_mul(2) } else { need }
+    }
+
+    /// Register values for a dispatch of this kernel from an object loaded at `base`, with
+    /// `dynamic_lds` bytes of LDS beyond its own.
+    pub fn regs(&self, props: &Properties, base: u64, dynamic_lds: u32) -> Result<KernelRegs, ProgramError> {
+        let d = &self.descriptor;
+        let need = d.group_segment_size as u64 + dynamic_lds as u64;
+        let max = props.lds_kib as u64 * 1024;
+        if need > max {
+            return Err(ProgramError::TooMuchLds { name: Name::new(self.name), need, max });
+        }
+        let granules = need.div_ceil(LDS_GRANULE as u64) as u32 & 0x1ff;
+        // PRIV on gfx11: without it a wave that is saved and restored by CWSR (compute wave save and
+        // restore) would lose state that only privileged waves keep; the reference sets it as well.
+        let privileged = if props.target.major == 11 { 1 << 20 } else { 0 };
+        Ok(KernelRegs {
+            entry: base.wrapping_add(self.entry),
+            rsrc1: d.rsrc1 | privileged,
+            rsrc2: d.rsrc2 | granules << 15,
+            rsrc3: d.rsrc3,
+            wave32: d.wave32(),
+        })
+    }
+
+    /// An error if the kernel was not compiled for this launch.
+    pub fn check_launch(&self, launch: &Launch) -> Result<(), ProgramError> {
+        let Some(m) = &self.metadata else { return Ok(()) };
+        if let Some(size) = m.reqd_workgroup_size.filter(|s| *s != launch.block && *s != [0; 3]) {
+            return Err(ProgramError::BlockSize { name: Name::new(self.name), size });
+        }
+        let given = launch.block.iter().fold(1u64, |n, d| n.saturating_mul(*d as u64));
+        match m.max_flat_workgroup_size {
+            Some(max) if given > max => {
+                Err(ProgramError::BlockTooLarge { name: Name::new(self.name), max, given })
+            }
+            _ => Ok(()),
+        }
+    }
+}
