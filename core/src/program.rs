@@ -323,7 +323,7 @@ impl<'a> Kernel<'a> {
         let fault =
             |field, value, why| Err(ProgramError::Kernel { name: Name::new(self.name), field, value, why });
         let d = &self.descriptor;
-        if self.descriptor_vaddr % 64 != 0 {
+        if !self.descriptor_vaddr.is_multiple_of(64) {
             return fault("address of the descriptor", self.descriptor_vaddr, "it is not a multiple of 64");
         }
         let linked = object.tables.has_segments();
@@ -340,16 +340,15 @@ impl<'a> Kernel<'a> {
                 "the entry is not in an executable part of the image",
             );
         }
-        if linked && self.entry % 256 != 0 {
+        if linked && !self.entry.is_multiple_of(256) {
             return fault("entry address", self.entry, "it is not a multiple of 256");
         }
         if d.kernarg_size > MAX_KERNARG {
             return fault("kernarg_size", d.kernarg_size as u64, "more than 1 MiB of arguments");
         }
-        if let Some(size) = self.metadata.and_then(|m| m.kernarg_segment_size) {
-            if size != d.kernarg_size as u64 {
-                return fault("kernarg_size", d.kernarg_size as u64, "the metadata says another size");
-            }
+        let said = self.metadata.and_then(|m| m.kernarg_segment_size);
+        if said.is_some_and(|size| size != d.kernarg_size as u64) {
+            return fault("kernarg_size", d.kernarg_size as u64, "the metadata says another size");
         }
         let max = self.isa.map_or(64 << 10, |isa| isa.max_lds());
         // Objects loaded by sections are held against the device's LDS when they are used.

@@ -220,6 +220,7 @@ value_kinds! {
     QueuePtr = "hidden_queue_ptr" true 8, "Address of the AQL queue.";
 }
 
+#[allow(clippy::derivable_impls)] // the macro above makes the enum
 impl Default for ValueKind<'_> {
     fn default() -> Self {
         ValueKind::ByValue

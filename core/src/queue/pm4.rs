@@ -3,7 +3,7 @@
 //! A type-3 packet is a header, `0b11 << 30 | (n - 1) << 16 | opcode << 8`, followed by `n` dwords.
 //! Sources: `nvd.h` (gfx10 and later) and `soc15d.h` (gfx9) of Linux's amdgpu.
 
-use crate::iface::{IpVersions, Notify, Target};
+use crate::iface::{Iface, Notify, Target};
 use crate::queue::regs::QueueRegs;
 use crate::queue::{Dwords, QueueError, lo_hi};
 
@@ -27,6 +27,23 @@ pub struct ComputeConfig {
     pub notify: Notify,
     /// Whether instruction tracing is on: dispatches then carry markers.
     pub tracing: bool,
+}
+
+impl ComputeConfig {
+    /// What an interface says, for a queue of one XCC or all of them. `xcc_sync` is needed for
+    /// several.
+    pub fn new(iface: &impl Iface, xcc_sync: Option<[u64; 2]>) -> Result<Self, QueueError> {
+        let props = iface.properties();
+        let xcc_count = if xcc_sync.is_some() { props.xcc_count.max(1) } else { 1 };
+        Ok(ComputeConfig {
+            target: props.target,
+            regs: QueueRegs::new(iface.regs())?,
+            xcc_count,
+            xcc_sync,
+            notify: iface.notify(),
+            tracing: false,
+        })
+    }
 }
 
 /// Header of a type-3 packet that `len` dwords follow.
@@ -419,14 +436,4 @@ pub(crate) fn indirect_body(va: u64, len: u32) -> Result<[u32; 3], QueueError> {
     }
     let [lo, hi] = lo_hi(va);
     Ok([lo, hi, len | op::INDIRECT_BUFFER_VALID])
-}
-
-/// Whether the HDP flush registers of this NBIO version belong to the physical function 1
-/// (7.11), 0, or carry no number (2.x); their addresses are the same.
-pub fn hdp_flush_prefix(versions: &IpVersions) -> &'static str {
-    match versions.nbio {
-        (2, ..) => "BIF_BX_PF",
-        (7, 11, _) => "BIF_BX_PF1",
-        _ => "BIF_BX_PF0",
-    }
 }

@@ -1,5 +1,7 @@
 //! Addresses of the registers that packets name.
 
+use crate::reg::{RegError, RegFile, r};
+
 /// Registers that compute packets name, by absolute dword address.
 ///
 /// A value with `None` means that the generation lacks the register.
@@ -33,21 +35,41 @@ pub struct QueueRegs {
     pub start_x: u32,
     /// `COMPUTE_TG_CHUNK_SIZE` (multi-XCC).
     pub tg_chunk_size: Option<u32>,
-    /// `COMPUTE_CURRENT_LOGIC_XCC_ID` (multi-XCC; the headers lack it: offset 0xe25 of GC base 0).
+    /// `COMPUTE_CURRENT_LOGIC_XCC_ID` (multi-XCC).
     pub current_logic_xcc_id: Option<u32>,
-    /// `BIF_BX_PF*_GPU_HDP_FLUSH_REQ` of the bus interface.
+    /// `BIF_BX_PF_GPU_HDP_FLUSH_REQ` (NBIO 2.x), `BIF_BX_PF1_...` (7.11) or `BIF_BX_PF0_...`.
     pub hdp_flush_req: u32,
-    /// `BIF_BX_PF*_GPU_HDP_FLUSH_DONE`.
+    /// The matching `..._GPU_HDP_FLUSH_DONE`.
     pub hdp_flush_done: u32,
     /// `SQ_THREAD_TRACE_USERDATA_2`: data that instruction traces carry.
     pub sqtt_userdata_2: Option<u32>,
 }
 
-/// Offset of `COMPUTE_CURRENT_LOGIC_XCC_ID` from GC's first base address. The Linux headers do not
-/// define it; ROCm's runtime and the reference use this value on gfx942 and gfx950.
-pub const CURRENT_LOGIC_XCC_ID_OFFSET: u32 = 0xe25;
-
-/// Dword offset of `BIF_BX_PF*_GPU_HDP_FLUSH_REQ` from NBIO base address 2; `..._DONE` follows it.
-/// The same in every version's header; only the name differs: `BIF_BX_PF_` in NBIO 2.3,
-/// `BIF_BX_PF1_` in 7.11, `BIF_BX_PF0_` elsewhere.
-pub const HDP_FLUSH_REQ_OFFSET: u32 = 0x106;
+impl QueueRegs {
+    /// The addresses on a device. Its register file needs tables of GC and NBIO.
+    ///
+    /// On gfx9 the discovery table lists NBIO's base addresses without the first, which is 0: whoever
+    /// makes the register file puts it there.
+    pub fn new(regs: &RegFile) -> Result<QueueRegs, RegError> {
+        Ok(QueueRegs {
+            pgm_lo: regs.addr(r::COMPUTE_PGM_LO)?,
+            pgm_rsrc1: regs.addr(r::COMPUTE_PGM_RSRC1)?,
+            pgm_rsrc3: regs.addr(r::COMPUTE_PGM_RSRC3)?,
+            tmpring_size: regs.addr(r::COMPUTE_TMPRING_SIZE)?,
+            scratch_base_lo: regs.addr(r::COMPUTE_DISPATCH_SCRATCH_BASE_LO).ok(),
+            coher_start_delay: regs.addr(r::CP_COHER_START_DELAY).ok(),
+            restart_x: regs.addr(r::COMPUTE_RESTART_X)?,
+            thread_mgmt_se0: regs.addr(r::COMPUTE_STATIC_THREAD_MGMT_SE0)?,
+            thread_mgmt_se2: regs.addr(r::COMPUTE_STATIC_THREAD_MGMT_SE2)?,
+            thread_mgmt_se4: regs.addr(r::COMPUTE_STATIC_THREAD_MGMT_SE4).ok(),
+            user_data_0: regs.addr(r::COMPUTE_USER_DATA_0)?,
+            resource_limits: regs.addr(r::COMPUTE_RESOURCE_LIMITS)?,
+            start_x: regs.addr(r::COMPUTE_START_X)?,
+            tg_chunk_size: regs.addr(r::COMPUTE_TG_CHUNK_SIZE).ok(),
+            current_logic_xcc_id: regs.addr(r::COMPUTE_CURRENT_LOGIC_XCC_ID).ok(),
+            hdp_flush_req: regs.addr(r::GPU_HDP_FLUSH_REQ)?,
+            hdp_flush_done: regs.addr(r::GPU_HDP_FLUSH_DONE)?,
+            sqtt_userdata_2: regs.addr(r::SQ_THREAD_TRACE_USERDATA_2).ok(),
+        })
+    }
+}

@@ -5,7 +5,7 @@
 //! `sdma_v6_0_0_pkt_open.h`; version 7 keeps the layout of 6 for the packets used here
 //! (`sdma_v7_0.c`).
 
-use crate::iface::Notify;
+use crate::iface::{Iface, Notify};
 use crate::queue::{Dwords, QueueError, lo_hi};
 
 pub mod decode;
@@ -48,6 +48,11 @@ pub struct SdmaConfig {
 }
 
 impl SdmaConfig {
+    /// What an interface says.
+    pub fn new(iface: &impl Iface) -> Self {
+        SdmaConfig { version: iface.versions().sdma, notify: iface.notify() }
+    }
+
     /// The most bytes one copy packet moves: a 22-bit count before version 5, a 30-bit one from
     /// there on.
     pub fn max_copy(&self) -> u64 {

@@ -8,6 +8,7 @@ use crate::iface::Target;
 use crate::queue::pm4::op::{event, opcode};
 use crate::queue::pm4::{Compare, Pm4, WaitOn};
 use crate::queue::{QueueError, lo_hi};
+use crate::reg::{RegError, RegFile, r};
 
 /// Registers of the thread trace, by absolute dword address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,6 +33,25 @@ pub struct SqttRegs {
     pub wptr: u32,
     /// `COMPUTE_THREAD_TRACE_ENABLE`.
     pub enable: u32,
+}
+
+impl SqttRegs {
+    /// The addresses on a device; an error where a generation traces by other registers (gfx9).
+    pub fn new(regs: &RegFile) -> Result<SqttRegs, RegError> {
+        let base = regs.addr(r::SQ_THREAD_TRACE_BUF0_BASE);
+        Ok(SqttRegs {
+            spi_config_cntl: regs.addr(r::SPI_CONFIG_CNTL)?,
+            grbm_gfx_index: regs.addr(r::GRBM_GFX_INDEX)?,
+            buf0_size: regs.addr(r::SQ_THREAD_TRACE_BUF0_SIZE)?,
+            buf0_base: base.or_else(|_| regs.addr(r::SQ_THREAD_TRACE_BUF0_BASE_LO))?,
+            mask: regs.addr(r::SQ_THREAD_TRACE_MASK)?,
+            token_mask: regs.addr(r::SQ_THREAD_TRACE_TOKEN_MASK)?,
+            ctrl: regs.addr(r::SQ_THREAD_TRACE_CTRL)?,
+            status: regs.addr(r::SQ_THREAD_TRACE_STATUS)?,
+            wptr: regs.addr(r::SQ_THREAD_TRACE_WPTR)?,
+            enable: regs.addr(r::COMPUTE_THREAD_TRACE_ENABLE)?,
+        })
+    }
 }
 
 /// Size of the trace buffer of one shader engine unless the user chooses another, in bytes.
