@@ -1,13 +1,21 @@
 //! One GPU: memory, registers, blocks and time behind a lock.
 
-use crate::config::{ClockKind, Config, Fault};
+use crate::config::{ClockKind, Config, Fault, State};
 use crate::discovery;
+use crate::env::{Access, Env, Hub, Interrupt, MemFault};
+use crate::gfx::Gfx;
+use crate::gmc::Gmc;
 use crate::gpu::{BusFault, Counts};
 use crate::host::DmaMap;
+use crate::ih::Ih;
 use crate::pci::{BAR2_LEN, BAR5_LEN, ConfigEvent, ConfigSpace};
-use crate::regs::RegFile;
+use crate::psp::Psp;
+use crate::regs::{Action, RegFile};
+use crate::smu::Smu;
 use crate::violation::{Rule, Violation};
 use crate::vram::Vram;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
 
 /// More violations than anybody reads are dropped.
@@ -20,7 +28,25 @@ const WRITE_NS: u64 = 60;
 const VRAM_WRITE_NS_PER_KIB: u64 = 1000;
 const VRAM_READ_NS_PER_KIB: u64 = 10_000;
 /// Reset time of mode-1 and FLR.
-pub(crate) const RESET_NS: u64 = 200_000_000;
+const RESET_NS: u64 = 200_000_000;
+/// Engine turns in one stretch of time, after which an endless kernel counts as waiting.
+const MAX_TURNS: u32 = 20_000;
+
+/// What happens later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Event {
+    Bootloader { component: u32, addr: u64 },
+    SosAlive,
+    PspControl { command: u32 },
+    PspFrame,
+    Smu { message: u32, debug: bool },
+    Mode1,
+    ResetDone { posted: bool },
+    Autoloaded,
+    SafeMode,
+    Invalidated { hub: Hub, engine: u8, vmids: u32 },
+    Dequeued { bank: u32 },
+}
 
 pub(crate) struct Device {
     pub(crate) config: Config,
@@ -28,11 +54,23 @@ pub(crate) struct Device {
     pub(crate) regs: RegFile,
     pub(crate) vram: Vram,
     pub(crate) dma: DmaMap,
+    pub(crate) gmc: Gmc,
+    pub(crate) psp: Psp,
+    pub(crate) smu: Smu,
+    pub(crate) gfx: Gfx,
+    pub(crate) ih: Ih,
     pub(crate) violations: Vec<Violation>,
     pub(crate) counts: Counts,
     pub(crate) present: bool,
     pub(crate) msi_hook: Option<Box<dyn Fn() + Send>>,
+    /// Time that the engine which runs has spent, nanoseconds.
+    pub(crate) engine_ns: u64,
+    /// Known hardware structures: name, space (true: VRAM, false: virtual), start, length.
+    structures: BTreeMap<String, (bool, u64, u64)>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
     interrupts: u64,
+    resetting: bool,
     time_ns: u64,
     started: Instant,
 }
@@ -45,24 +83,82 @@ impl Device {
             regs: RegFile::new(chip),
             vram: Vram::new(chip.vram_bytes()),
             dma: DmaMap::default(),
+            gmc: Gmc::default(),
+            psp: Psp::default(),
+            smu: Smu::default(),
+            gfx: Gfx::default(),
+            ih: Ih::default(),
             violations: Vec::new(),
             counts: Counts::default(),
             present: true,
             msi_hook: None,
+            engine_ns: 0,
+            structures: BTreeMap::new(),
+            events: BinaryHeap::new(),
+            sequence: 0,
             interrupts: 0,
+            resetting: false,
             time_ns: 0,
             started: Instant::now(),
             config,
         };
         d.vram.fresh = d.config.judge;
         d.post();
+        d.enter_state();
         d
     }
 
     /// What VBIOS and firmware set up before any driver.
     fn post(&mut self) {
         let binary = discovery::binary(self.config.chip);
-        self.vram.engine_write(self.vram.size() - discovery::FROM_END, &binary);
+        let size = self.vram.size();
+        self.vram.engine_write(size - discovery::FROM_END, &binary);
+        let mib = self.config.chip.vram_mib;
+        self.regs.put("RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE", mib);
+        // FB_LOCATION counts in 16 MiB; 512 GiB is where these GPUs have it.
+        let base = 0x8000u32;
+        let top = base + ((size - 1) >> 24) as u32;
+        for hub in ["MM", "GC"] {
+            self.regs.put(&format!("{hub}MC_VM_FB_LOCATION_BASE"), base);
+            self.regs.put(&format!("{hub}MC_VM_FB_LOCATION_TOP"), top);
+        }
+        // Byte offset of the flush register (`nbio_2_3_default.h`).
+        self.regs.put("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", 0x385c);
+        self.psp_cold();
+    }
+
+    fn enter_state(&mut self) {
+        let state = self.config.state;
+        if state == State::Cold {
+            return;
+        }
+        self.psp = Psp::loaded(self.config.chip.gfx12());
+        self.psp_alive();
+        self.smu.alive = true;
+        self.gfx = Gfx::running();
+        self.regs.put("RLC_RLCS_BOOTLOAD_STATUS", 0x8000_003f);
+        self.regs.put("CP_MEC_RS64_CNTL", 1 << 26);
+        match state {
+            State::Cold => {}
+            State::Amdgpu => {
+                // Its PSP ring is still there, its hubs are on, the flush register is remapped to
+                // the hole in the register space (`nbio_v4_3_remap_hdp_registers`).
+                self.psp_put(69, 0x10_7000);
+                self.psp_put(70, 0x80);
+                self.psp_put(71, 0x1_0000);
+                self.regs.put("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", 0x7f000);
+                for hub in ["MM", "GC"] {
+                    self.regs.put(&format!("{hub}VM_CONTEXT0_CNTL"), 0x01ff_fe07);
+                }
+            }
+            State::Amdev | State::Malformed => {
+                let scratch = self.config.scratch7;
+                self.regs.put("SCRATCH_REG7", scratch);
+                if state == State::Malformed {
+                    self.regs.put("GCVM_CONTEXT0_CNTL", 0x01ff_fe07);
+                }
+            }
+        }
     }
 
     pub(crate) fn violation(&mut self, rule: Rule, detail: impl Into<String>) {
@@ -72,40 +168,225 @@ impl Device {
         }
     }
 
+    // Structures in memory.
+
+    fn space(&self, addr: u64) -> (bool, u64) {
+        match self.fb_offset(addr) {
+            Some(offset) => (true, offset),
+            None => (false, addr),
+        }
+    }
+
+    /// A hardware structure lies at this address; overlaps with others are reported.
+    pub(crate) fn structure(&mut self, name: &str, addr: u64, len: u64) {
+        let (vram, start) = self.space(addr);
+        let new = (vram, start, len);
+        if self.structures.get(name) == Some(&new) {
+            return;
+        }
+        let hits: Vec<String> = self
+            .structures
+            .iter()
+            .filter(|(n, (v, s, l))| n.as_str() != name && *v == vram && start < s + l && *s < start + len)
+            .map(|(n, (_, s, l))| {
+                format!("{name} ({start:#x}, {len:#x} bytes) and {n} ({s:#x}, {l:#x} bytes)")
+            })
+            .collect();
+        for hit in hits {
+            self.violation(Rule::OverlappingStructures, hit);
+        }
+        self.structures.insert(name.to_owned(), new);
+    }
+
+    /// The structure is gone.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.structures.remove(name);
+    }
+
+    /// Memory that nobody but firmware may write.
+    pub(crate) fn guard(&mut self, offset: u64, len: usize, who: &str) {
+        let end = offset + len as u64;
+        let discovery = self.vram.size() - discovery::FROM_END;
+        if end > discovery {
+            self.violation(
+                Rule::FirmwareOverwritten,
+                format!("{who} writes the discovery table at {offset:#x}"),
+            );
+        }
+        if let Some((tmr, size)) = self.psp.tmr
+            && offset < tmr + size
+            && tmr < end
+        {
+            self.violation(Rule::FirmwareOverwritten, format!("{who} writes the TMR at {offset:#x}"));
+        }
+    }
+
+    // Time.
+
+    pub(crate) fn time(&self) -> u64 {
+        self.time_ns
+    }
+
+    pub(crate) fn clock(&self) -> u64 {
+        (self.time_ns + self.engine_ns) / 10
+    }
+
     pub(crate) fn now_us(&mut self) -> u64 {
         self.spend(100);
         self.time_ns / 1000
     }
 
+    /// Lets `event` happen `ns` from now.
+    pub(crate) fn after(&mut self, ns: u64, event: Event) {
+        let slow = self.config.faults.iter().find_map(|f| match f {
+            Fault::Slow(factor) => Some(u64::from(*factor)),
+            _ => None,
+        });
+        self.sequence += 1;
+        let due = self.time_ns + ns.saturating_mul(slow.unwrap_or(1));
+        self.events.push(Reverse((due, self.sequence, event)));
+    }
+
     fn spend(&mut self, ns: u64) {
-        match self.config.clock {
-            ClockKind::Virtual => self.time_ns += ns,
-            ClockKind::Real => {
-                self.time_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let target = match self.config.clock {
+            ClockKind::Virtual => self.time_ns + ns,
+            ClockKind::Real => u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        };
+        self.settle(target);
+    }
+
+    /// Everything that is due until `target` happens, in order.
+    fn settle(&mut self, target: u64) {
+        let mut turns = 0;
+        loop {
+            let event = self.events.peek().map(|Reverse((due, ..))| *due);
+            let engine = if turns < MAX_TURNS { self.next_engine() } else { None };
+            match (event, engine) {
+                (Some(due), e) if due <= target && e.is_none_or(|e| due <= e) => {
+                    self.time_ns = self.time_ns.max(due);
+                    if let Some(Reverse((_, _, event))) = self.events.pop() {
+                        self.happen(event);
+                    }
+                }
+                (_, Some(due)) if due <= target => {
+                    turns += 1;
+                    self.time_ns = self.time_ns.max(due);
+                    let now = self.time_ns;
+                    self.run_engines(now);
+                    self.engine_ns = 0;
+                }
+                _ => break,
             }
         }
+        self.time_ns = self.time_ns.max(target);
     }
 
     pub(crate) fn advance_ns(&mut self, ns: u64) {
         self.spend(ns);
     }
 
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Bootloader { component, addr } => self.psp_component(component, addr),
+            Event::SosAlive => self.psp_alive(),
+            Event::PspControl { command } => self.psp_control_done(command),
+            Event::PspFrame => self.psp_frame(),
+            Event::Smu { message, debug } => self.smu_answer(message, debug),
+            Event::Mode1 => {
+                self.begin_reset(true);
+                if !self.config.judge {
+                    self.pci.reset();
+                }
+            }
+            Event::ResetDone { posted } => {
+                self.resetting = false;
+                if posted {
+                    self.post();
+                }
+            }
+            Event::Autoloaded => self.gfx_autoloaded(),
+            Event::SafeMode => self.safe_mode_done(),
+            Event::Invalidated { hub, engine, vmids } => self.invalidated(hub, engine, vmids),
+            Event::Dequeued { bank } => self.hqd_dequeued(bank),
+        }
+    }
+
+    // Reset.
+
+    /// Everything is lost; with `posted`, firmware sets the GPU up again at the end.
+    fn begin_reset(&mut self, posted: bool) {
+        self.regs.reset();
+        self.vram.clear();
+        self.gmc.reset();
+        self.psp.reset();
+        self.smu.reset();
+        self.gfx.reset();
+        self.ih.reset();
+        self.structures.clear();
+        self.events.clear();
+        self.resetting = true;
+        self.after(RESET_NS, Event::ResetDone { posted });
+    }
+
+    /// Function-level reset: unposts the GPU (only power or a mode-1 reset posts it again).
+    pub(crate) fn flr(&mut self) {
+        self.begin_reset(false);
+        self.pci.reset();
+    }
+
+    pub(crate) fn plug(&mut self) {
+        let interrupts = self.interrupts;
+        self.begin_reset(true);
+        self.events.clear();
+        self.resetting = false;
+        self.present = true;
+        self.interrupts = interrupts;
+        self.pci = ConfigSpace::new(self.config.chip, self.config.bar0, self.config.index);
+        self.post();
+    }
+
+    // Interrupts.
+
+    pub(crate) fn send_msi(&mut self) {
+        self.interrupts += 1;
+        self.counts.interrupts += 1;
+        if let Some(hook) = &self.msi_hook {
+            hook();
+        }
+    }
+
     pub(crate) fn take_interrupts(&mut self) -> u64 {
         std::mem::take(&mut self.interrupts)
     }
 
-    /// Counts an access; false if the device does not answer any more.
+    // Windows.
+
+    /// Counts an access; false if the device does not answer.
     fn alive(&mut self) -> bool {
         self.counts.accesses += 1;
         let n = self.counts.accesses;
-        for fault in self.config.faults.clone() {
-            match fault {
+        for i in 0..self.config.faults.len() {
+            match self.config.faults[i] {
                 Fault::Unplug(at) if n > at => self.present = false,
                 Fault::Ones(at) if n > at => return false,
                 _ => {}
             }
         }
-        self.present && self.pci.memory_enabled()
+        if !self.present {
+            return false;
+        }
+        if self.resetting {
+            self.violation(Rule::AccessDuringReset, "a window was accessed while a reset was running");
+            return false;
+        }
+        if !self.pci.memory_enabled() {
+            self.violation(
+                Rule::AccessDuringReset,
+                "a window was accessed while memory space is off in the command register",
+            );
+            return false;
+        }
+        true
     }
 
     fn check(&self, bar: u8, offset: u64, len: usize) -> Result<(), BusFault> {
@@ -121,8 +402,20 @@ impl Device {
         }
     }
 
+    fn aligned(&mut self, bar: u8, offset: u64, len: usize) -> Result<(), BusFault> {
+        if !offset.is_multiple_of(4) || len == 0 || !len.is_multiple_of(4) {
+            self.violation(
+                Rule::BadAccess,
+                format!("{len} bytes at {offset:#x} of BAR{bar}: accesses are 4 bytes, aligned"),
+            );
+            return Err(BusFault::Unsupported { bar, offset, len });
+        }
+        Ok(())
+    }
+
     pub(crate) fn bar_read(&mut self, bar: u8, offset: u64, buf: &mut [u8]) -> Result<(), BusFault> {
         self.check(bar, offset, buf.len())?;
+        self.spend(READ_NS);
         if !self.alive() {
             buf.fill(0xff);
             return Ok(());
@@ -130,7 +423,7 @@ impl Device {
         let len = buf.len();
         match bar {
             0 => {
-                self.spend(READ_NS + VRAM_READ_NS_PER_KIB * (len as u64) / 1024);
+                self.spend(VRAM_READ_NS_PER_KIB * (len as u64) / 1024);
                 self.counts.vram_bytes_read += len as u64;
                 if !self.vram.contains(offset, len) {
                     self.violation(
@@ -145,7 +438,11 @@ impl Device {
             5 => {
                 self.aligned(bar, offset, len)?;
                 for (i, word) in buf.chunks_exact_mut(4).enumerate() {
-                    let value = self.cpu_reg_read((offset / 4) as u32 + i as u32);
+                    if i > 0 {
+                        self.spend(READ_NS);
+                    }
+                    self.counts.register_reads += 1;
+                    let value = self.register_read((offset / 4) as u32 + i as u32);
                     word.copy_from_slice(&value.to_le_bytes());
                 }
             }
@@ -157,26 +454,16 @@ impl Device {
         Ok(())
     }
 
-    fn aligned(&mut self, bar: u8, offset: u64, len: usize) -> Result<(), BusFault> {
-        if offset % 4 != 0 || len == 0 || len % 4 != 0 {
-            self.violation(
-                Rule::BadAccess,
-                format!("{len} bytes at {offset:#x} of BAR{bar}: registers are 4 bytes, aligned"),
-            );
-            return Err(BusFault::Unsupported { bar, offset, len });
-        }
-        Ok(())
-    }
-
     pub(crate) fn bar_write(&mut self, bar: u8, offset: u64, data: &[u8]) -> Result<(), BusFault> {
         self.check(bar, offset, data.len())?;
+        self.spend(WRITE_NS);
         if !self.alive() {
             return Ok(());
         }
         let len = data.len();
         match bar {
             0 => {
-                self.spend(WRITE_NS + VRAM_WRITE_NS_PER_KIB * (len as u64) / 1024);
+                self.spend(VRAM_WRITE_NS_PER_KIB * (len as u64) / 1024);
                 self.counts.vram_bytes_written += len as u64;
                 if !self.vram.contains(offset, len) {
                     self.violation(
@@ -185,39 +472,178 @@ impl Device {
                     );
                     return Ok(());
                 }
+                self.guard(offset, len, "the CPU");
+                self.psp_memory_in_use(offset, len);
                 self.vram.cpu_write(offset, data);
             }
             5 => {
                 self.aligned(bar, offset, len)?;
                 for (i, word) in data.chunks_exact(4).enumerate() {
+                    if i > 0 {
+                        self.spend(WRITE_NS);
+                    }
                     let value = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-                    self.cpu_reg_write((offset / 4) as u32 + i as u32, value);
+                    self.counts.register_writes += 1;
+                    self.register_write((offset / 4) as u32 + i as u32, value);
                 }
             }
-            _ => {}
+            _ => {
+                self.aligned(bar, offset, len)?;
+                let value = match *data {
+                    [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+                    [a, b, c, d, e, f, g, h] if offset.is_multiple_of(8) => {
+                        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+                    }
+                    _ => {
+                        self.violation(
+                            Rule::BadAccess,
+                            format!("doorbell at {offset:#x} rung with {len} bytes"),
+                        );
+                        return Err(BusFault::Unsupported { bar, offset, len });
+                    }
+                };
+                self.doorbell((offset / 4) as u32, value, len);
+            }
         }
         Ok(())
     }
 
-    fn cpu_reg_read(&mut self, addr: u32) -> u32 {
-        self.counts.register_reads += 1;
-        self.spend(READ_NS);
-        if !self.regs.known(addr) {
-            self.violation(Rule::UnknownRegister, format!("read of {addr:#x}"));
-        }
-        self.regs.get(addr)
+    // Registers.
+
+    fn is_flush(&self, addr: u32) -> bool {
+        self.regs.val("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL") / 4 == addr
+            || self.regs.action(addr) == Some(Action::HdpFlush)
     }
 
-    fn cpu_reg_write(&mut self, addr: u32, value: u32) {
-        self.counts.register_writes += 1;
-        self.spend(WRITE_NS);
+    fn register_read(&mut self, addr: u32) -> u32 {
+        if !self.regs.known(addr) {
+            if !self.is_flush(addr) {
+                self.violation(Rule::UnknownRegister, format!("read of {addr:#x}"));
+            }
+            return 0;
+        }
+        let raw = self.regs.get(addr);
+        match self.regs.action(addr) {
+            Some(Action::RsmuData) => {
+                let index = self.regs.val("BIF_BX_PF0_RSMU_INDEX");
+                self.register_read_indirect(index)
+            }
+            Some(Action::PcieData(n)) => {
+                let index = self.regs.val(if n == 0 { "BIF_BX0_PCIE_INDEX" } else { "BIF_BX0_PCIE_INDEX2" });
+                self.register_read_indirect(index)
+            }
+            Some(Action::MmData) => match self.mm_index() {
+                Err(at) => {
+                    let mut b = [0; 4];
+                    if self.vram.contains(at, 4) {
+                        self.vram.cpu_read(at, &mut b);
+                    }
+                    u32::from_le_bytes(b)
+                }
+                Ok(index) => self.register_read_indirect(index),
+            },
+            Some(Action::InvSem(hub, engine)) => self.sem_read(hub, engine),
+            Some(Action::CpStat) => self.cp_stat(),
+            _ => raw,
+        }
+    }
+
+    /// MM_INDEX: a register's byte address, or with bit 31 a place in VRAM.
+    fn mm_index(&self) -> Result<u32, u64> {
+        let index = self.regs.val("BIF_BX_PF0_MM_INDEX");
+        if index >> 31 != 0 {
+            let hi = u64::from(self.regs.val("BIF_BX_PF0_MM_INDEX_HI"));
+            return Err(hi << 31 | u64::from(index & 0x7fff_ffff));
+        }
+        Ok(index)
+    }
+
+    fn register_read_indirect(&mut self, byte: u32) -> u32 {
+        match self.regs.action(byte / 4) {
+            Some(Action::RsmuData | Action::PcieData(_) | Action::MmData) => 0,
+            _ => self.register_read(byte / 4),
+        }
+    }
+
+    fn register_write_indirect(&mut self, byte: u32, value: u32) {
+        match self.regs.action(byte / 4) {
+            Some(Action::RsmuData | Action::PcieData(_) | Action::MmData) => {}
+            _ => self.register_write(byte / 4, value),
+        }
+    }
+
+    fn register_write(&mut self, addr: u32, value: u32) {
+        if self.is_flush(addr) {
+            self.counts.hdp_flushes += 1;
+            self.vram.flush();
+            return;
+        }
         if !self.regs.known(addr) {
             self.violation(Rule::UnknownRegister, format!("write of {value:#x} to {addr:#x}"));
+            return;
+        }
+        let old = self.regs.get(addr);
+        let action = self.regs.action(addr);
+        if matches!(
+            action,
+            Some(
+                Action::ReadOnly
+                    | Action::FaultStatus(_)
+                    | Action::InvAck(..)
+                    | Action::CpStat
+                    | Action::BootloadStatus
+            )
+        ) {
+            let name = self.regs.name(addr);
+            self.violation(Rule::ReadOnlyRegister, format!("{name} = {value:#x}"));
+            return;
         }
         self.regs.set(addr, value);
+        self.gmc.registers_changed();
+        let Some(action) = action else { return };
+        match action {
+            Action::Psp(n) => self.psp_write(n, old, value),
+            Action::Smu(n) => self.smu_write(n, value),
+            Action::RsmuData => {
+                let index = self.regs.val("BIF_BX_PF0_RSMU_INDEX");
+                self.register_write_indirect(index, value);
+            }
+            Action::PcieData(n) => {
+                let index = self.regs.val(if n == 0 { "BIF_BX0_PCIE_INDEX" } else { "BIF_BX0_PCIE_INDEX2" });
+                self.register_write_indirect(index, value);
+            }
+            Action::MmData => match self.mm_index() {
+                Err(at) if self.vram.contains(at, 4) => {
+                    self.guard(at, 4, "the CPU");
+                    self.vram.cpu_write(at, &value.to_le_bytes());
+                }
+                Err(_) => {}
+                Ok(index) => self.register_write_indirect(index, value),
+            },
+            Action::InvReq(hub, engine) => self.invalidate(hub, engine, value),
+            Action::InvSem(hub, engine) => self.sem_write(hub, engine, value),
+            Action::FaultCntl(hub) if value & 1 != 0 => self.clear_fault(hub),
+            Action::ContextCntl(hub, vmid) => self.context_cntl(hub, vmid, value),
+            Action::SafeMode => self.safe_mode(value),
+            Action::MecCntl => self.mec_cntl(value),
+            Action::MecStart => self.mec_start_addr(),
+            Action::SdmaCntl(instance) => self.sdma_cntl(instance, value),
+            Action::SoftReset => self.soft_reset(value),
+            Action::HqdActive => self.hqd_active(value),
+            Action::HqdDequeue => self.hqd_dequeue(value),
+            Action::SdmaQueue(instance, queue) => {
+                if let Some(name) = self.regs.short_name(addr) {
+                    self.sdma_queue(instance, queue, name, old, value);
+                }
+            }
+            Action::IhCntl(ring) => self.ih_cntl(ring, old, value),
+            Action::IhRptr(ring) => self.ih_rptr(ring),
+            _ => {}
+        }
     }
 
     pub(crate) fn config_read(&mut self, offset: u16, buf: &mut [u8]) {
+        self.spend(READ_NS);
         if self.present {
             self.pci.read(usize::from(offset), buf);
         } else {
@@ -226,6 +652,7 @@ impl Device {
     }
 
     pub(crate) fn config_write(&mut self, offset: u16, data: &[u8]) {
+        self.spend(READ_NS);
         if self.present {
             match self.pci.write(usize::from(offset), data) {
                 Some(ConfigEvent::Flr) => self.flr(),
@@ -233,15 +660,46 @@ impl Device {
             }
         }
     }
+}
 
-    pub(crate) fn plug(&mut self) {
-        self.present = true;
-        self.flr();
+impl Env for Device {
+    fn read(&mut self, who: Access, va: u64, buf: &mut [u8]) -> Result<(), MemFault> {
+        self.mem_read(who, va, buf)
     }
 
-    pub(crate) fn flr(&mut self) {
-        self.regs.reset();
-        self.vram.clear();
-        self.post();
+    fn write(&mut self, who: Access, va: u64, data: &[u8]) -> Result<(), MemFault> {
+        self.mem_write(who, va, data)
+    }
+
+    fn reg_read(&mut self, addr: u32) -> u32 {
+        self.register_read(addr)
+    }
+
+    fn reg_write(&mut self, addr: u32, value: u32) {
+        self.register_write(addr, value)
+    }
+
+    fn reg_addr(&self, name: &str) -> Option<u32> {
+        self.regs.addr(name)
+    }
+
+    fn field(&self, reg: &str, field: &str) -> Option<(u8, u8)> {
+        self.regs.field(reg, field)
+    }
+
+    fn interrupt(&mut self, interrupt: Interrupt) {
+        self.raise(interrupt)
+    }
+
+    fn clock_100mhz(&self) -> u64 {
+        self.clock()
+    }
+
+    fn spend_ns(&mut self, ns: u64) {
+        self.engine_ns += ns;
+    }
+
+    fn violation(&mut self, violation: Violation) {
+        Device::violation(self, violation.rule, violation.detail)
     }
 }

@@ -55,7 +55,8 @@ impl ConfigSpace {
         // Where a BIOS would have put them: 64 GiB apart for each device.
         let base = 0x78_0000_0000 + u64::from(index) * 0x10_0000_0000;
         c.set_bars(base, base + 0x8_0000_0000, 0xf000_0000 + index * 0x20_0000);
-        c.put16(COMMAND, 0x0003);
+        // Memory space and bus mastering on, as firmware leaves a display controller.
+        c.put16(COMMAND, 0x0007);
         // Power management, version 3.
         c.put16(PM, 0x01 | (PCIE as u16) << 8);
         c.put16(PM + 2, 0x0003);
@@ -123,10 +124,6 @@ impl ConfigSpace {
         self.mask[at..at + 4].copy_from_slice(&v.to_le_bytes());
     }
 
-    fn get32(&self, at: usize) -> u32 {
-        self.bytes[at..at + 4].iter().rev().fold(0, |v, b| v << 8 | u32::from(*b))
-    }
-
     pub(crate) fn bar0(&self) -> u64 {
         self.bar0
     }
@@ -139,14 +136,6 @@ impl ConfigSpace {
     /// The device may master the bus: DMA and MSI.
     pub(crate) fn bus_master(&self) -> bool {
         self.bytes[COMMAND] & 4 != 0
-    }
-
-    /// MSI is enabled: the message's address and data.
-    pub(crate) fn msi(&self) -> Option<(u64, u16)> {
-        (self.bytes[MSI + 2] & 1 != 0).then(|| {
-            let addr = u64::from(self.get32(MSI + 8)) << 32 | u64::from(self.get32(MSI + 4));
-            (addr, self.get32(MSI + 12) as u16)
-        })
     }
 
     pub(crate) fn read(&self, offset: usize, buf: &mut [u8]) {

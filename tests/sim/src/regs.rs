@@ -2,14 +2,29 @@
 
 use crate::chip::Chip;
 use crate::env::Hub;
+use amdev_regs::Register;
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// One register of this GPU.
-#[derive(Clone, Debug)]
-pub(crate) struct RegDef {
-    pub(crate) name: &'static str,
-    pub(crate) ip: &'static str,
-    pub(crate) fields: &'static [(&'static str, u8, u8)],
+#[derive(Clone, Copy, Debug)]
+struct RegDef {
+    ip: &'static str,
+    reg: Register<'static>,
+}
+
+/// What is the same for all GPUs of a model.
+#[derive(Default)]
+struct Tables {
+    defs: HashMap<u32, RegDef>,
+    /// Address, and the register under that name (several names may share an address).
+    names: HashMap<&'static str, (u32, Register<'static>)>,
+    actions: HashMap<u32, Action>,
+    banks: HashMap<u32, Bank>,
+    grbm: u32,
+    /// First and last register of a hardware queue descriptor: a range that is loaded from its
+    /// image as a whole, holes included.
+    hqd: (u32, u32),
 }
 
 /// What a register does beyond keeping its value.
@@ -60,14 +75,10 @@ enum Bank {
 }
 
 pub(crate) struct RegFile {
-    defs: HashMap<u32, RegDef>,
-    names: HashMap<&'static str, u32>,
-    actions: HashMap<u32, Action>,
-    banks: HashMap<u32, Bank>,
+    tables: Arc<Tables>,
     values: HashMap<u32, u32>,
     banked: HashMap<(u32, u32), u32>,
     grbm: u32,
-    grbm_addr: u32,
 }
 
 fn suffix(name: &str, prefix: &str) -> Option<u8> {
@@ -171,70 +182,75 @@ fn bank(name: &str) -> Bank {
     }
 }
 
-impl RegFile {
-    pub(crate) fn new(chip: &Chip) -> RegFile {
-        let mut f = RegFile {
-            defs: HashMap::new(),
-            names: HashMap::new(),
-            actions: HashMap::new(),
-            banks: HashMap::new(),
-            values: HashMap::new(),
-            banked: HashMap::new(),
-            grbm: 0,
-            grbm_addr: u32::MAX,
-        };
-        crate::regdb::load(chip, |addr, def| f.add(addr, def));
-        f.grbm_addr = f.addr("GRBM_GFX_CNTL").unwrap_or(u32::MAX);
-        f
+fn tables(chip: &'static Chip) -> Arc<Tables> {
+    static CACHE: Mutex<Vec<(&str, Arc<Tables>)>> = Mutex::new(Vec::new());
+    let mut cache = CACHE.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some((_, t)) = cache.iter().find(|(name, _)| *name == chip.name) {
+        return t.clone();
     }
-
-    fn add(&mut self, addr: u32, def: RegDef) {
-        self.names.entry(def.name).or_insert(addr);
-        if let Some(a) = action(def.name) {
-            self.actions.insert(addr, a);
+    let mut t = Tables::default();
+    crate::regdb::load(chip, |ip, addr, reg| {
+        t.names.entry(reg.name).or_insert((addr, reg));
+        if let Some(a) = action(reg.name) {
+            t.actions.insert(addr, a);
         }
-        match bank(def.name) {
+        match bank(reg.name) {
             Bank::None => {}
             b => {
-                self.banks.insert(addr, b);
+                t.banks.insert(addr, b);
             }
         }
-        self.defs.entry(addr).or_insert(def);
+        t.defs.entry(addr).or_insert(RegDef { ip, reg });
+    });
+    let addr = |name| t.names.get(name).map_or(u32::MAX, |n| n.0);
+    (t.grbm, t.hqd) = (addr("GRBM_GFX_CNTL"), (addr("CP_MQD_BASE_ADDR"), addr("CP_HQD_PQ_WPTR_HI")));
+    for hole in t.hqd.0..=t.hqd.1 {
+        t.banks.entry(hole).or_insert(Bank::Queue);
+    }
+    let t = Arc::new(t);
+    cache.push((chip.name, t.clone()));
+    t
+}
+
+impl RegFile {
+    pub(crate) fn new(chip: &'static Chip) -> RegFile {
+        RegFile { tables: tables(chip), values: HashMap::new(), banked: HashMap::new(), grbm: 0 }
     }
 
-    /// True if the tables were built in; without them every address counts as known.
+    /// True if this GPU has the register.
     pub(crate) fn known(&self, addr: u32) -> bool {
-        self.defs.is_empty() || self.defs.contains_key(&addr)
+        let t = &self.tables;
+        t.defs.contains_key(&addr) || (t.hqd.0..=t.hqd.1).contains(&addr)
     }
 
     pub(crate) fn action(&self, addr: u32) -> Option<Action> {
-        self.actions.get(&addr).copied()
+        self.tables.actions.get(&addr).copied()
     }
 
     pub(crate) fn addr(&self, name: &str) -> Option<u32> {
-        self.names.get(name).copied()
+        self.tables.names.get(name).map(|n| n.0)
     }
 
     /// Name for messages.
     pub(crate) fn name(&self, addr: u32) -> String {
-        match self.defs.get(&addr) {
-            Some(d) => format!("{} ({}, {addr:#x})", d.name, d.ip),
+        match self.tables.defs.get(&addr) {
+            Some(d) => format!("{} ({}, {addr:#x})", d.reg.name, d.ip),
             None => format!("{addr:#x}"),
         }
     }
 
     pub(crate) fn short_name(&self, addr: u32) -> Option<&'static str> {
-        self.defs.get(&addr).map(|d| d.name)
+        self.tables.defs.get(&addr).map(|d| d.reg.name)
     }
 
     pub(crate) fn field(&self, reg: &str, field: &str) -> Option<(u8, u8)> {
-        let def = self.defs.get(self.names.get(reg)?)?;
-        def.fields.iter().find(|f| f.0 == field).map(|f| (f.1, f.2))
+        let (_, register) = self.tables.names.get(reg)?;
+        register.field(field).map(|f| (f.lsb, f.width))
     }
 
     fn key(&self, addr: u32, grbm: u32) -> Option<(u32, u32)> {
         // GRBM_GFX_CNTL: PIPEID 1:0, MEID 3:2, VMID 7:4, QUEUEID 10:8 (gc_11_0_0_sh_mask.h).
-        match self.banks.get(&addr)? {
+        match self.tables.banks.get(&addr)? {
             Bank::Queue => Some((addr, grbm & 0x70f)),
             Bank::Vmid => Some((addr, grbm & 0xf0)),
             Bank::None => None,
@@ -265,7 +281,7 @@ impl RegFile {
     }
 
     pub(crate) fn set(&mut self, addr: u32, value: u32) {
-        if addr == self.grbm_addr {
+        if addr == self.tables.grbm {
             self.grbm = value;
         }
         self.set_at(addr, self.grbm, value);

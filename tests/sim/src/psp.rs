@@ -1,0 +1,529 @@
+//! The platform security processor: bootloader, SOS, its ring and commands (`psp_gfx_if.h`,
+//! `amdgpu_psp.h`, `psp_v13_0.c`, `psp_v14_0.c`).
+
+use crate::config::{Fault, Stage};
+use crate::device::{Device, Event};
+use crate::env::{Access, Hub, Kind, MemFault};
+use crate::firmware::{Header, OVERHEAD, hash};
+use crate::violation::Rule;
+use std::collections::BTreeMap;
+
+/// Mailbox flag: the bootloader or SOS is ready.
+const READY: u32 = 0x8000_0000;
+const BL_NS: u64 = 2_000_000;
+const SOS_NS: u64 = 15_000_000;
+const RING_NS: u64 = 1_000_000;
+const COMMAND_NS: u64 = 200_000;
+/// UTCL2 client of the PSP on MMHUB (`mmhub_client_ids_v3_0_0`: MP0 is 14).
+const CLIENT: u16 = 14;
+
+const KDB: u32 = 0x8_0000;
+const SPL: u32 = 0x1000_0000;
+const SYS_DRV: u32 = 0x1_0000;
+const SOC_DRV: u32 = 0xB_0000;
+const INTF_DRV: u32 = 0xD_0000;
+const DBG_DRV: u32 = 0xC_0000;
+const RAS_DRV: u32 = 0xE_0000;
+const IPKEYMGR_DRV: u32 = 0xF_0000;
+const SOS: u32 = 0x2_0000;
+/// Components in the order in which the bootloader takes them (`psp_hw_start`); a chip need not
+/// have all.
+const ORDER: [u32; 9] = [KDB, SPL, SYS_DRV, SOC_DRV, INTF_DRV, DBG_DRV, RAS_DRV, IPKEYMGR_DRV, SOS];
+
+const SETUP_TMR: u32 = 5;
+const LOAD_IP_FW: u32 = 6;
+const DESTROY_TMR: u32 = 7;
+const LOAD_TOC: u32 = 0x20;
+const AUTOLOAD_RLC: u32 = 0x21;
+const BOOT_CFG: u32 = 0x22;
+const ERR_UNKNOWN_COMMAND: u32 = 0x100;
+const ERR_BAD_PARAMETERS: u32 = 0xffff_0006;
+const ERR_BAD_STATE: u32 = 0xffff_0007;
+const ERR_SECURITY: u32 = 0xffff_000f;
+
+/// The TMR's size for these GPUs, the answer to LOAD_TOC.
+const TMR_SIZE: u64 = 0x130_0000;
+const TMR_ALIGN: u64 = 0x10_0000;
+/// Largest image: PSP's private buffer (`PSP_1_MEG`).
+const MAX_IMAGE: u64 = 1 << 20;
+
+const FW_SMU: u32 = 18;
+const FW_RLC_G: u32 = 8;
+/// `psp_gfx_fw_type` numbers without which RLC autoload cannot bring up compute and SDMA.
+const REQUIRED_GFX11: &[u32] = &[FW_SMU, 72, 71, 89, 94, 68, 69, 26, 48, 25, 7, FW_RLC_G];
+const REQUIRED_GFX12: &[u32] = &[FW_SMU, 71, 87, 90, 88, 92, 89, 94, 68, 69, 26, 48, FW_RLC_G];
+/// All numbers of the enum.
+fn known_type(t: u32) -> bool {
+    matches!(t, 1..=58 | 62 | 65..=97 | 100..=102 | 128 | 129)
+}
+
+struct Ring {
+    base: u64,
+    /// Length in dwords.
+    dwords: u32,
+    rptr: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Psp {
+    bl_busy: bool,
+    components: Vec<(u32, u64)>,
+    pub(crate) sos: bool,
+    ring: Option<Ring>,
+    running: bool,
+    toc: bool,
+    pub(crate) tmr: Option<(u64, u64)>,
+    pub(crate) images: BTreeMap<u32, u64>,
+    last_image: u32,
+    autoload: bool,
+    /// VRAM range of what is being read.
+    reading: Option<(u64, u64)>,
+}
+
+impl Psp {
+    pub(crate) fn reset(&mut self) {
+        *self = Psp::default();
+    }
+
+    /// Firmware is in place without this driver having loaded it.
+    pub(crate) fn loaded(gfx12: bool) -> Psp {
+        let required = if gfx12 { REQUIRED_GFX12 } else { REQUIRED_GFX11 };
+        Psp {
+            sos: true,
+            toc: true,
+            images: required.iter().map(|t| (*t, 0)).collect(),
+            last_image: FW_RLC_G,
+            autoload: true,
+            ..Psp::default()
+        }
+    }
+}
+
+fn access(vmid: u8, kind: Kind) -> Access {
+    Access { hub: Hub::Mm, vmid, client: CLIENT, kind }
+}
+
+fn word(b: &[u8], at: usize) -> u32 {
+    b.get(at..at + 4).map_or(0, |w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]))
+}
+
+fn pair(b: &[u8], at: usize) -> u64 {
+    u64::from(word(b, at + 4)) << 32 | u64::from(word(b, at))
+}
+
+impl Device {
+    fn psp_reg(&self, n: u8) -> String {
+        let p = if self.config.chip.gfx12() { "MPASP" } else { "MP0" };
+        format!("{p}_SMN_C2PMSG_{n}")
+    }
+
+    fn psp_val(&self, n: u8) -> u32 {
+        self.regs.val(&self.psp_reg(n))
+    }
+
+    pub(crate) fn psp_put(&mut self, n: u8, value: u32) {
+        let name = self.psp_reg(n);
+        self.regs.put(&name, value);
+    }
+
+    /// The bootloader is up, nothing is loaded.
+    pub(crate) fn psp_cold(&mut self) {
+        if !self.config.hangs(Stage::Bootloader) {
+            self.psp_put(35, READY);
+        }
+    }
+
+    /// SOS runs.
+    pub(crate) fn psp_alive(&mut self) {
+        self.psp.sos = true;
+        self.psp_put(35, READY);
+        self.psp_put(64, READY);
+        // The version of the SOS; that of psp_13_0_0_sos.bin 2026.
+        self.psp_put(81, 0x0032_0061);
+    }
+
+    /// A mailbox register was written.
+    pub(crate) fn psp_write(&mut self, index: u8, old: u32, value: u32) {
+        match index {
+            35 => {
+                // The store must not be seen as the answer.
+                self.psp_put(35, old);
+                self.psp_bootloader(value);
+            }
+            64 => {
+                self.psp_put(64, if self.psp.sos { value & !READY } else { 0 });
+                self.psp_control(value);
+            }
+            67 => self.psp_submit(old, value),
+            81 => self.psp_put(81, old),
+            _ => {}
+        }
+    }
+
+    /// The CPU writes VRAM that the PSP may still be reading.
+    pub(crate) fn psp_memory_in_use(&mut self, offset: u64, len: usize) {
+        let Some((start, size)) = self.psp.reading else { return };
+        if (self.psp.bl_busy || self.psp.running) && offset < start + size && start < offset + len as u64 {
+            self.violation(
+                Rule::MemoryInUse,
+                format!("the CPU writes VRAM {offset:#x} while the PSP reads it"),
+            );
+        }
+    }
+
+    fn psp_bootloader(&mut self, component: u32) {
+        if self.psp.sos {
+            self.violation(
+                Rule::PspProtocol,
+                format!("component {component:#x} sent to the bootloader while SOS runs"),
+            );
+            return;
+        }
+        if self.psp.bl_busy || self.psp_val(35) & READY == 0 {
+            self.violation(
+                Rule::PspProtocol,
+                format!("component {component:#x} sent while the bootloader is busy"),
+            );
+            return;
+        }
+        let addr = u64::from(self.psp_val(36)) << 20;
+        self.psp.bl_busy = true;
+        self.psp.reading = self.fb_offset(addr).map(|at| (at, 4096));
+        self.psp_put(35, 0);
+        self.after(BL_NS, Event::Bootloader { component, addr });
+    }
+
+    /// The bootloader has copied and checked a component.
+    pub(crate) fn psp_component(&mut self, component: u32, addr: u64) {
+        self.psp.bl_busy = false;
+        let forced = self.config.faults.iter().find_map(|f| match f {
+            Fault::PspBootloader(code) => Some(*code),
+            _ => None,
+        });
+        let code = match forced {
+            Some(code) => code & 0xffff,
+            None => match self.psp_check_component(component, addr) {
+                Ok(hash) => {
+                    self.psp.components.push((component, hash));
+                    0
+                }
+                Err((rule, why)) => {
+                    self.violation(rule, format!("component {component:#x}: {why}"));
+                    if self.config.judge { 0 } else { 0x0f }
+                }
+            },
+        };
+        if component == SOS && code == 0 {
+            if !self.config.hangs(Stage::Sos) {
+                self.after(SOS_NS, Event::SosAlive);
+            }
+            return;
+        }
+        self.psp_put(35, READY | code);
+    }
+
+    fn psp_check_component(&mut self, component: u32, addr: u64) -> Result<u64, (Rule, String)> {
+        let place = ORDER
+            .iter()
+            .position(|c| *c == component)
+            .ok_or((Rule::FirmwareOrder, "is none that the bootloader knows".to_owned()))?;
+        let image = self.psp_image(0, addr, None).map_err(|why| (Rule::FirmwareImage, why))?;
+        let sum = hash(&image);
+        if let Some(last) = self.psp.components.last() {
+            let before = ORDER.iter().position(|c| *c == last.0).unwrap_or(0);
+            if place <= before {
+                return Err((Rule::FirmwareOrder, format!("comes after {:#x}", last.0)));
+            }
+        }
+        if let Some((same, _)) = self.psp.components.iter().find(|l| l.1 == sum).copied() {
+            self.violation(
+                Rule::FirmwareImage,
+                format!("component {component:#x} has the contents of component {same:#x}"),
+            );
+        }
+        let mut needs = Vec::new();
+        if component != KDB {
+            needs.push(KDB);
+        }
+        if component == SOS {
+            needs.push(SYS_DRV);
+            if self.config.chip.gfx12() {
+                // Linux loads it on MP0 14.x, where SOS files hold it.
+                needs.extend([SOC_DRV, INTF_DRV, IPKEYMGR_DRV]);
+            }
+        }
+        for need in needs {
+            if !self.psp.components.iter().any(|l| l.0 == need) {
+                self.violation(
+                    Rule::FirmwareOrder,
+                    format!("component {component:#x} without component {need:#x} before it"),
+                );
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Reads an image. Its header says how long it is; with `size` they must agree.
+    fn psp_image(&mut self, vmid: u8, addr: u64, size: Option<u32>) -> Result<Vec<u8>, String> {
+        let fault = |f: MemFault| format!("memory fault at {:#x}", f.va);
+        let mut head = vec![0; 0x100];
+        self.mem_read(access(vmid, Kind::Read), addr, &mut head).map_err(fault)?;
+        let header = Header::parse(&head);
+        let len = match (header, size) {
+            (Some(h), Some(size)) if h.len() != u64::from(size) => {
+                return Err(format!("its header gives {:#x} bytes, the command {size:#x}", h.len()));
+            }
+            (Some(h), None) => h.len(),
+            (Some(_), Some(size)) => u64::from(size),
+            (None, _) => return Err(format!("no image header at {addr:#x}")),
+        };
+        if len > MAX_IMAGE || len <= OVERHEAD as u64 {
+            return Err(format!("{len:#x} bytes are no image's length"));
+        }
+        let mut image = vec![0; len as usize];
+        self.mem_read(access(vmid, Kind::Read), addr, &mut image).map_err(fault)?;
+        Ok(image)
+    }
+
+    fn psp_control(&mut self, value: u32) {
+        if !self.psp.sos {
+            self.violation(Rule::PspProtocol, format!("control command {value:#x} before SOS runs"));
+            return;
+        }
+        if !self.config.hangs(Stage::PspRing) {
+            self.after(RING_NS, Event::PspControl { command: value });
+        }
+    }
+
+    /// A control command is done.
+    pub(crate) fn psp_control_done(&mut self, command: u32) {
+        let mut status = 0;
+        match command {
+            0x2_0000 => {
+                let base = u64::from(self.psp_val(70)) << 32 | u64::from(self.psp_val(69));
+                let size = self.psp_val(71);
+                if self.psp.ring.is_some() {
+                    self.violation(Rule::PspProtocol, "ring created while there is one");
+                }
+                if size < 64 || !size.is_multiple_of(64) || base % 4096 != 0 || base == 0 {
+                    self.violation(Rule::PspProtocol, format!("ring of {size:#x} bytes at {base:#x}"));
+                    status = 0xb;
+                } else {
+                    self.structure("PSP ring", base, u64::from(size));
+                    self.psp.ring = Some(Ring { base, dwords: size / 4, rptr: 0 });
+                    self.psp_put(67, 0);
+                }
+            }
+            0x3_0000 | 0xC_0000 => {
+                self.psp.ring = None;
+                self.forget("PSP ring");
+            }
+            0x7_0000 => self.after(RING_NS, Event::Mode1),
+            0x5_0000 | 0x6_0000 | 0x4_0000 => {}
+            _ => {
+                self.violation(Rule::PspProtocol, format!("unknown control command {command:#x}"));
+                status = 0xa;
+            }
+        }
+        self.psp_put(64, READY | status);
+    }
+
+    /// The ring's write pointer moved.
+    fn psp_submit(&mut self, old: u32, value: u32) {
+        let Some(ring) = &self.psp.ring else {
+            self.violation(Rule::PspProtocol, format!("write pointer {value:#x} without a ring"));
+            return;
+        };
+        let (dwords, rptr) = (ring.dwords, ring.rptr);
+        if value >= dwords || !value.is_multiple_of(16) {
+            self.violation(
+                Rule::PspProtocol,
+                format!("write pointer {value:#x} in a ring of {dwords:#x} dwords"),
+            );
+            return;
+        }
+        let ahead = |p: u32| (p + dwords - rptr) % dwords;
+        if ahead(value) < ahead(old % dwords) || (value == rptr && old % dwords != rptr) {
+            self.violation(
+                Rule::RingOverrun,
+                format!("PSP write pointer {value:#x} passes read pointer {rptr:#x}"),
+            );
+        }
+        self.psp_next();
+    }
+
+    fn psp_next(&mut self) {
+        let wptr = self.psp_val(67);
+        let pending = self.psp.ring.as_ref().is_some_and(|r| r.rptr != wptr);
+        if pending && !self.psp.running && !self.config.hangs(Stage::PspCommand) {
+            self.psp.running = true;
+            let frame = self.psp.ring.as_ref().map(|r| r.base + u64::from(r.rptr) * 4);
+            self.psp.reading = frame.and_then(|at| self.fb_offset(at)).map(|at| (at, 64));
+            self.after(COMMAND_NS, Event::PspFrame);
+        }
+    }
+
+    /// Executes the frame at the read pointer.
+    pub(crate) fn psp_frame(&mut self) {
+        self.psp.running = false;
+        let Some((base, rptr, dwords)) = self.psp.ring.as_ref().map(|r| (r.base, r.rptr, r.dwords)) else {
+            return;
+        };
+        if let Err(why) = self.psp_execute(base + u64::from(rptr) * 4) {
+            self.violation(Rule::PspProtocol, format!("frame at dword {rptr:#x}: {why}"));
+        }
+        if let Some(ring) = &mut self.psp.ring {
+            ring.rptr = (rptr + 16) % dwords;
+            let rptr = ring.rptr;
+            self.psp_put(68, rptr);
+        }
+        self.psp_next();
+    }
+
+    fn psp_execute(&mut self, frame_at: u64) -> Result<(), String> {
+        let fault = |what: &str| {
+            let what = what.to_owned();
+            move |f: MemFault| format!("{what}: memory fault at {:#x}", f.va)
+        };
+        let mut frame = [0; 64];
+        self.mem_read(access(0, Kind::Read), frame_at, &mut frame).map_err(fault("frame"))?;
+        let (cmd_at, fence_at, fence) = (pair(&frame, 0), pair(&frame, 12), word(&frame, 20));
+        let vmid = frame[32];
+        if cmd_at == 0 || fence_at == 0 || cmd_at % 4096 != 0 {
+            return Err(format!("command buffer {cmd_at:#x}, fence {fence_at:#x}"));
+        }
+        if frame[33..].iter().any(|b| *b != 0) || vmid > 15 {
+            return Err("reserved bytes are not 0".into());
+        }
+        self.structure("PSP command buffer", cmd_at, 1024);
+        self.structure("PSP fence", fence_at, 4);
+        let mut cmd = [0; 1024];
+        self.mem_read(access(vmid, Kind::Read), cmd_at, &mut cmd).map_err(fault("command buffer"))?;
+        let forced = self.config.faults.iter().find_map(|f| match f {
+            Fault::PspStatus(code) => Some(*code),
+            _ => None,
+        });
+        let mut resp = [0u8; 96];
+        let status = forced.unwrap_or_else(|| self.psp_command(vmid, &cmd, &mut resp));
+        resp[..4].copy_from_slice(&status.to_le_bytes());
+        self.mem_write(access(vmid, Kind::Write), cmd_at + 864, &resp).map_err(fault("response"))?;
+        self.mem_write(access(vmid, Kind::Write), fence_at, &fence.to_le_bytes()).map_err(fault("fence"))
+    }
+
+    fn psp_command(&mut self, vmid: u8, cmd: &[u8], resp: &mut [u8; 96]) -> u32 {
+        match word(cmd, 8) {
+            LOAD_TOC => {
+                let (at, size) = (pair(cmd, 28), word(cmd, 36));
+                let mut toc = vec![0; size.min(1 << 16) as usize];
+                if size == 0 || self.mem_read(access(vmid, Kind::Read), at, &mut toc).is_err() {
+                    return ERR_BAD_PARAMETERS;
+                }
+                // A TOC is a signed image, or a bare table of 16-byte entries (gc_12_0_1_toc.bin).
+                let fits = Header::parse(&toc).is_none_or(|h| h.len() == u64::from(size));
+                if !fits || toc.iter().all(|b| *b == 0) {
+                    self.violation(Rule::FirmwareImage, format!("TOC of {size:#x} bytes at {at:#x}"));
+                    return ERR_SECURITY;
+                }
+                self.psp.toc = true;
+                resp[16..20].copy_from_slice(&(TMR_SIZE as u32).to_le_bytes());
+                0
+            }
+            SETUP_TMR => self.psp_setup_tmr(cmd),
+            DESTROY_TMR => {
+                self.psp.tmr = None;
+                self.forget("TMR");
+                0
+            }
+            LOAD_IP_FW => self.psp_load(vmid, cmd),
+            AUTOLOAD_RLC => self.psp_autoload(),
+            BOOT_CFG => 0,
+            id => {
+                self.violation(Rule::PspProtocol, format!("unknown command {id:#x}"));
+                ERR_UNKNOWN_COMMAND
+            }
+        }
+    }
+
+    fn psp_setup_tmr(&mut self, cmd: &[u8]) -> u32 {
+        let (at, size, flags, system) =
+            (pair(cmd, 28), u64::from(word(cmd, 36)), word(cmd, 40), pair(cmd, 44));
+        let offset = self.fb_offset(at);
+        let why = if self.config.chip.gfx12() {
+            Some("the TMR of this GPU is set up at boot".to_owned())
+        } else if !self.psp.toc {
+            Some("before LOAD_TOC".into())
+        } else if size < TMR_SIZE {
+            Some(format!("{size:#x} bytes, {TMR_SIZE:#x} are needed"))
+        } else if at % TMR_ALIGN != 0 || offset.is_none_or(|o| !self.vram.contains(o, size as usize)) {
+            Some(format!("{at:#x} is no aligned place in VRAM"))
+        } else if flags & 2 != 0 && Some(system) != offset {
+            Some(format!("physical address {system:#x} does not belong to {at:#x}"))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            self.violation(Rule::PspProtocol, format!("SETUP_TMR: {why}"));
+            return ERR_BAD_PARAMETERS;
+        }
+        self.structure("TMR", at, size);
+        self.psp.tmr = offset.map(|o| (o, size));
+        0
+    }
+
+    fn psp_load(&mut self, vmid: u8, cmd: &[u8]) -> u32 {
+        let (at, size, kind) = (pair(cmd, 28), word(cmd, 36), word(cmd, 40));
+        if !known_type(kind) {
+            self.violation(Rule::FirmwareImage, format!("LOAD_IP_FW of unknown type {kind}"));
+            return ERR_BAD_PARAMETERS;
+        }
+        if at % 4096 != 0 {
+            self.violation(
+                Rule::PspProtocol,
+                format!("LOAD_IP_FW type {kind}: {at:#x} is not 4 KiB aligned"),
+            );
+        }
+        if !self.psp.toc {
+            self.violation(Rule::FirmwareOrder, format!("firmware type {kind} before LOAD_TOC"));
+        }
+        let early = kind == FW_SMU || self.config.chip.gfx12();
+        if self.psp.tmr.is_none() && !early {
+            self.violation(Rule::FirmwareOrder, format!("firmware type {kind} before the TMR is set up"));
+            return ERR_BAD_STATE;
+        }
+        if self.psp.autoload && kind != FW_SMU && !self.config.judge {
+            self.violation(Rule::FirmwareOrder, format!("firmware type {kind} after RLC autoload"));
+        }
+        let image = match self.psp_image(vmid, at, Some(size)) {
+            Ok(image) => image,
+            Err(why) => {
+                self.violation(Rule::FirmwareImage, format!("firmware type {kind}: {why}"));
+                return ERR_SECURITY;
+            }
+        };
+        if kind == FW_SMU {
+            self.smu.alive = true;
+        }
+        self.psp.images.insert(kind, hash(&image));
+        self.psp.last_image = kind;
+        0
+    }
+
+    fn psp_autoload(&mut self) -> u32 {
+        let required = if self.config.chip.gfx12() { REQUIRED_GFX12 } else { REQUIRED_GFX11 };
+        let missing: Vec<u32> =
+            required.iter().copied().filter(|t| !self.psp.images.contains_key(t)).collect();
+        if !missing.is_empty() {
+            self.violation(Rule::FirmwareOrder, format!("RLC autoload without firmware types {missing:?}"));
+            return ERR_BAD_STATE;
+        }
+        if self.psp.last_image != FW_RLC_G {
+            self.violation(
+                Rule::FirmwareOrder,
+                format!("RLC_G is to be loaded last before autoload, it was type {}", self.psp.last_image),
+            );
+        }
+        self.psp.autoload = true;
+        self.gfx_autoload();
+        0
+    }
+}
