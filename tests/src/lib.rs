@@ -40,3 +40,9 @@ pub fn golden(name: &str) -> std::io::Result<Vec<u8>> {
 pub fn corpus(name: &str) -> std::io::Result<Vec<u8>> {
     read(root().join("corpus").join(name))
 }
+
+/// Prints a row for the summary table of `tests/run.sh`: how many things were compared, how many
+/// are equal, how many differ for a listed reason. `name` has no spaces.
+pub fn summary(name: &str, checked: usize, matched: usize, deviations: usize) {
+    println!("summary: {name} checked={checked} matched={matched} deviations={deviations}");
+}

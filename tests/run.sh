@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Everything that is needed for trust in a change.
+#
+#   tests/run.sh          formatting, lints, docs, builds without std, all tests, command line runs
+#   tests/run.sh full     the same, and what takes long
+#
+# Sets up what it needs and keeps it below target/. The last line is `N passed, M failed`, with
+# `, K skipped` where something could not run; each skipped thing has a line `skipped: why`.
+# Exit code 0 only if nothing failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+tier=${1:-change}
+case $tier in
+    change | full) ;;
+    *) echo "usage: tests/run.sh [full]" >&2; exit 2 ;;
+esac
+
+export CARGO_TERM_COLOR=never
+# An incremental cache of a build that is thrown away only costs time and disk.
+export CARGO_INCREMENTAL=0
+unset AMDEV_DEVICE AMDEV_FIRMWARE
+target=${CARGO_TARGET_DIR:-$PWD/target}
+export CARGO_TARGET_DIR=$target
+logs=$target/test-run
+mkdir -p "$logs"
+rm -f "$logs"/*.log
+
+passed=0 failed=0 skipped=0
+rows=()   # name|checked|matched|deviations|time
+reasons=()
+
+row() { rows+=("$1|$2|$3|$4|$5"); }
+skip() { skipped=$((skipped + 1)); reasons+=("skipped: $1"); }
+
+# run_logged NAME COMMAND...: runs with output to a log; shows the log's end on failure.
+run_logged() {
+    local name=$1 start=$SECONDS status
+    shift
+    printf '%-34s' "$name"
+    "$@" >"$logs/${name// /-}.log" 2>&1
+    status=$?
+    took=$((SECONDS - start))
+    if [ $status -eq 0 ]; then
+        printf 'ok     %4s s\n' "$took"
+    else
+        printf 'FAILED %4s s\n' "$took"
+        tail -n 40 "$logs/${name// /-}.log" | sed 's/^/    /'
+    fi
+    return $status
+}
+
+# step NAME COMMAND...: one check.
+step() {
+    if run_logged "$@"; then
+        passed=$((passed + 1))
+        row "$1" 1 1 0 "$took"
+    else
+        failed=$((failed + 1))
+        row "$1" 1 0 0 "$took"
+    fi
+}
+
+# tests NAME CARGO-ARGUMENTS...: each test counts; `skipped:` and `summary:` lines are kept.
+tests() {
+    local name=$1 log="$logs/${1// /-}.log" ok bad status
+    shift
+    run_logged "$name" cargo test --locked --no-fail-fast "$@" -- --show-output
+    status=$?
+    read -r ok bad < <(awk '/^test result: /{ok += $4; bad += $6} END {print ok + 0, bad + 0}' "$log")
+    # A test binary that did not build or that died has no result line.
+    [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    passed=$((passed + ok)) failed=$((failed + bad))
+    row "$name" $((ok + bad)) "$ok" 0 "$took"
+    while IFS= read -r why; do skip "$why"; done < <(sed -n 's/^skipped: //p' "$log" | sort -u)
+    # summary: NAME checked=N matched=M deviations=D
+    while read -r _ sub c m d; do
+        row "  $sub" "${c#checked=}" "${m#matched=}" "${d#deviations=}" ""
+    done < <(grep '^summary: ' "$log" | sort -u)
+}
+
+# Tools that come with the toolchain, but not with every installation of it.
+have_component() {
+    cargo "$1" --version >/dev/null 2>&1 || rustup component add "$2" >/dev/null 2>&1
+}
+
+echo "$(rustc --version), $(nproc) processors, tier: $tier"
+
+if [ -x tests/fetch.sh ]; then
+    if ! run_logged "firmware package" tests/fetch.sh firmware; then
+        skip "tests with AMD's firmware (the distribution's package could not be fetched)"
+    fi
+fi
+
+if have_component fmt rustfmt; then step "format" cargo fmt --all --check; else skip "format (no rustfmt)"; fi
+if have_component clippy clippy; then
+    step "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+else
+    skip "lints (no clippy)"
+fi
+step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --workspace
+step "core without std" cargo build --locked -p amdev-core --no-default-features
+step "fw-loader without std" cargo build --locked -p amdev-fw --no-default-features
+step "release build" cargo build --locked --release
+
+# What README promises.
+demo() {
+    local start out=$logs/demo.out
+    start=$(date +%s%N)
+    "$target/release/amdev" demo | tee "$out" || return 1
+    grep -q ' 0 wrong' "$out" || { echo "the demo does not say that all is right"; return 1; }
+    local ms=$((($(date +%s%N) - start) / 1000000))
+    echo "took $ms ms"
+    [ $ms -lt 10000 ]
+}
+step "demo in under 10 s" demo
+
+if [ "$tier" = full ]; then
+    # Tests with a long form look at AMDEV_FULL, property tests at the number of cases.
+    export AMDEV_FULL=1 PROPTEST_CASES=20000
+    tests "tests" --workspace --release
+else
+    tests "tests" --workspace
+fi
+
+printf '\n%-34s %8s %8s %10s %6s\n' name checked matched deviations s
+for r in "${rows[@]}"; do
+    IFS='|' read -r name c m d t <<<"$r"
+    printf '%-34s %8s %8s %10s %6s\n' "$name" "$c" "$m" "$d" "$t"
+done
+echo
+[ ${#reasons[@]} -gt 0 ] && printf '%s\n' "${reasons[@]}"
+line="$passed passed, $failed failed"
+[ $skipped -gt 0 ] && line="$line, $skipped skipped"
+echo "$line"
+[ $failed -eq 0 ]
