@@ -262,6 +262,12 @@ pub enum IfaceError {
     /// A register is missing.
     #[error(transparent)]
     Reg(#[from] RegError),
+    /// The IP machines failed.
+    #[error(transparent)]
+    Device(crate::error::Error),
+    /// The memory manager refuses.
+    #[error(transparent)]
+    Vm(crate::mm::VmError<crate::error::Error>),
     /// No memory is left.
     #[error("no {what} of {size:#x} bytes is left; free buffers or use smaller ones")]
     OutOfMemory {

@@ -5,6 +5,7 @@
 pub mod boot;
 pub mod bus;
 pub mod chip;
+pub mod device;
 pub mod discovery;
 pub mod error;
 pub mod fault;
@@ -16,3 +17,4 @@ pub mod mm;
 pub mod program;
 pub mod queue;
 pub mod reg;
+pub mod runtime;

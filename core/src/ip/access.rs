@@ -221,6 +221,12 @@ impl<B: Bus> Device<B> {
         Ok(self.bus.write_bulk(Window::Vram, offset, data)?)
     }
 
+    /// Writes 8 aligned bytes of VRAM in one store.
+    pub fn vram_write64(&mut self, offset: u64, value: u64) -> Result<(), Error> {
+        self.counters.vram_bytes_written += 8;
+        Ok(self.bus.write64(Window::Vram, offset, value)?)
+    }
+
     /// Fills VRAM with zeros.
     pub fn vram_zero(&mut self, offset: u64, len: u64) -> Result<(), Error> {
         self.counters.vram_bytes_written += len;

@@ -1,0 +1,578 @@
+//! A whole GPU over a [`Bus`]: found, booted, and an [`Iface`] for queues and programs.
+//!
+//! ```text
+//! Probe::open(bus)        reads the discovery table, chooses tables and chip data
+//!   .boot(firmware, ..)   runs the IP machines; gives a Ready
+//!   .into_gpu(ready, ..)  adds the memory manager: a Gpu
+//! Gpu  ── Iface ──►  runtime::Runtime: copies and kernels
+//! Gpu::fini()             takes queues and translation down
+//! Gpu::into_probe()       gives the Probe back
+//! ```
+
+use crate::boot;
+use crate::bus::{Bus, BusError, DmaHandle, Window};
+use crate::chip;
+use crate::discovery::{self, DiscoverError, IpList};
+use crate::error::Error;
+use crate::fault::VmFault;
+use crate::firmware::FirmwareSource;
+use crate::iface::{
+    AllocFlags, Buffer, BufferHandle, HwQueue, Iface, IfaceError, IpVersions, Properties, QueueKind,
+    QueueRequest, Target,
+};
+use crate::ip::{Device, Event, Hub, gfx, gmc, ih, sdma, soc};
+use crate::layout::Ready;
+use crate::mm::walk::translate;
+use crate::mm::{
+    AllocOptions, Block, Flush, MapFlags, PteFormat, Running, TableMemory, TlsfError, VirtualRange, Vm,
+    VmConfig, VmError,
+};
+use crate::queue::mqd::{ComputeQueue, Mqd};
+use crate::reg::tables::{self, UnsupportedVersion};
+use crate::reg::{Block as IpBlock, RegFile};
+
+/// Index of the first compute doorbell, in units of 8 bytes (`AMDGPU_NAVI10_DOORBELL_MEC_RING0`).
+const DOORBELL_MEC_RING0: u32 = 3;
+/// Compute queues with doorbells of their own (`MEC_RING0` to `MEC_RING7`).
+const MAX_COMPUTE: u8 = 8;
+/// The most hardware queues of a [`Gpu`]: all compute queues and one of SDMA engine 0.
+const MAX_QUEUES: usize = 9;
+/// Length of an MQD's memory in bytes.
+const MQD_LEN: u64 = 0x1000;
+/// Byte offset of the read pointer in a queue's pointer memory.
+const READ_PTR: u32 = 0;
+/// Byte offset of the write pointer; a cache line apart would be better, this is where the
+/// reference has it.
+const WRITE_PTR: u32 = 0x10;
+
+/// Why a device cannot be opened.
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The discovery table is missing or broken.
+    #[error(transparent)]
+    Discovery(#[from] DiscoverError),
+    /// A block of the device is not in the table.
+    #[error(transparent)]
+    Missing(#[from] discovery::DiscoveryError),
+    /// There are no register tables for the version of a block.
+    #[error(transparent)]
+    Unsupported(#[from] UnsupportedVersion),
+    /// The registers do not answer as they should.
+    #[error(transparent)]
+    Device(#[from] Error),
+}
+
+/// A device that was found and understood, but not (or no longer) booted.
+#[derive(Debug)]
+pub struct Probe<B> {
+    /// The device in the hands of the IP machines.
+    pub device: Device<B>,
+    /// What its discovery table says.
+    pub ips: IpList,
+}
+
+/// Register tables and base addresses of a device, by its discovery table.
+pub fn registers(ips: &IpList) -> Result<RegFile, OpenError> {
+    use IpBlock::{Gc, Hdp, Mmhub, Mp0, Mp1, Nbio, Osssys};
+    let mut regs = RegFile::new();
+    for block in [Gc, Mp0, Mp1, Nbio, Mmhub, Osssys, Hdp] {
+        let version = ips.require(block)?;
+        let bases = ips.bases(block, 0).unwrap_or_default();
+        regs.set(tables::for_version(block, version)?, bases);
+    }
+    Ok(regs)
+}
+
+/// What kernels and queues must know of a GPU.
+pub fn properties(ips: &IpList) -> Properties {
+    let gc = ips.gc.unwrap_or_default();
+    let target = ips.gfx_target().map(|t| Target::new(t.major, t.minor, t.stepping)).unwrap_or_default();
+    // A compute unit has two SIMDs from gfx10 on.
+    let simd_per_cu = 2;
+    Properties {
+        target,
+        simd_count: gc.max_cus().saturating_mul(simd_per_cu),
+        simd_per_cu,
+        array_count: gc.sa_per_se.saturating_mul(gc.num_se),
+        arrays_per_engine: gc.sa_per_se,
+        max_scratch_slots_per_cu: gc.max_scratch_slots_per_cu,
+        max_waves_per_simd: gc.max_waves_per_simd,
+        lds_kib: gc.lds_size_kib,
+        xcc_count: 1,
+    }
+}
+
+impl<B: Bus> Probe<B> {
+    /// Finds out what a device is. Only reads.
+    pub fn open(mut bus: B) -> Result<Self, OpenError> {
+        let (size, ips) = discovery::discover(&mut bus)?;
+        let gc = ips.require(IpBlock::Gc)?;
+        let chip = chip::find(gc).ok_or(Error::UnknownChip { gc })?;
+        let device = Device::new(bus, registers(&ips)?, chip, size.bytes())?;
+        Ok(Probe { device, ips })
+    }
+
+    /// Boots the device from whatever state it is in; `progress` is told the stages.
+    pub fn boot(
+        &mut self,
+        firmware: &mut dyn FirmwareSource,
+        options: boot::Options,
+        progress: &mut dyn FnMut(&Event),
+    ) -> Result<boot::Report, Error> {
+        self.device.run_with(progress, async |cx| boot::boot(cx, firmware, options).await)
+    }
+
+    /// Resets the device without booting it.
+    pub fn reset(&mut self, progress: &mut dyn FnMut(&Event)) -> Result<(), Error> {
+        self.device.run_with(progress, async |cx| boot::reset(cx).await)
+    }
+
+    /// Adds the memory manager. `boot_blocks` and `pool_blocks` are storage for allocator state:
+    /// each live allocation takes a slot and each gap between them another. Devices that lend the
+    /// same `va` share their virtual addresses.
+    pub fn into_gpu<'s>(
+        mut self,
+        ready: Ready,
+        boot_blocks: &'s mut [Block],
+        pool_blocks: &'s mut [Block],
+        va: &'s (dyn VirtualRange + Sync + 's),
+    ) -> Result<Gpu<'s, B>, VmError<Error>> {
+        let layout = &self.device.layout;
+        let config = VmConfig {
+            format: if self.device.chip.gc.0 >= 12 { PteFormat::Gfx12 } else { PteFormat::Gfx11 },
+            va_base: crate::mm::vm::VA_BASE,
+            boot: layout.boot.clone(),
+            pool: layout.pool.clone(),
+        };
+        let vm = Vm::new(&mut self.device, &config, boot_blocks, pool_blocks, va)?.boot_done();
+        let version = |block| self.ips.version(block).unwrap_or_default();
+        let versions = IpVersions {
+            gc: version(IpBlock::Gc),
+            sdma: version(IpBlock::Sdma),
+            nbio: version(IpBlock::Nbio),
+        };
+        let properties = properties(&self.ips);
+        Ok(Gpu { probe: self, ready, vm, properties, versions, queues: heapless::Vec::new(), overflowed: 0 })
+    }
+}
+
+/// A hardware queue and the memory only the hardware knows of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slot {
+    queue: HwQueue,
+    mqd: Option<Buffer>,
+}
+
+/// A booted GPU with its memory manager.
+#[derive(Debug)]
+pub struct Gpu<'s, B> {
+    probe: Probe<B>,
+    ready: Ready,
+    vm: Vm<'s, Running>,
+    properties: Properties,
+    versions: IpVersions,
+    queues: heapless::Vec<Slot, MAX_QUEUES>,
+    overflowed: u32,
+}
+
+impl<B: Bus> TableMemory for Device<B> {
+    type Error = Error;
+
+    fn read(&mut self, pa: u64, out: &mut [u64]) -> Result<(), Error> {
+        if let [entry] = out {
+            let mut bytes = [0; 8];
+            self.vram_read(pa, &mut bytes)?;
+            *entry = u64::from_le_bytes(bytes);
+            return Ok(());
+        }
+        let mut at = pa;
+        for chunk in out.chunks_mut(64) {
+            let mut bytes = [0; 512];
+            let len = chunk.len().saturating_mul(8);
+            self.vram_read(at, bytes.get_mut(..len).unwrap_or(&mut []))?;
+            for (entry, b) in chunk.iter_mut().zip(bytes.as_chunks().0) {
+                *entry = u64::from_le_bytes(*b);
+            }
+            at = at.saturating_add(len as u64);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, pa: u64, entries: &[u64]) -> Result<(), Error> {
+        let mut at = pa;
+        for entry in entries {
+            self.vram_write64(at, *entry)?;
+            at = at.saturating_add(8);
+        }
+        Ok(())
+    }
+
+    fn zero(&mut self, pa: u64, len: u64) -> Result<(), Error> {
+        self.vram_zero(pa, len)
+    }
+}
+
+impl<B: Bus> Flush for Device<B> {
+    fn flush_tlb(&mut self) -> Result<(), Error> {
+        self.run(async |cx| gmc::flush_tlbs(cx, 0).await)
+    }
+}
+
+impl From<VmError<Error>> for IfaceError {
+    fn from(e: VmError<Error>) -> Self {
+        match e {
+            VmError::Memory(TlsfError::OutOfMemory { size, .. }) => {
+                IfaceError::OutOfMemory { what: "VRAM", size }
+            }
+            VmError::Virtual(TlsfError::OutOfMemory { size, .. }) => {
+                IfaceError::OutOfMemory { what: "virtual addresses", size }
+            }
+            VmError::Bus(Error::Bus(e)) => IfaceError::Bus(e),
+            other => IfaceError::Vm(other),
+        }
+    }
+}
+
+/// Where the bytes of a buffer are: the form of a [`BufferHandle`] of this interface.
+enum Place {
+    /// Contiguous VRAM from this offset on.
+    Vram(u64),
+    /// Host memory.
+    Host(DmaHandle),
+    /// VRAM in pieces: only the GPU's own engines reach it.
+    Scattered,
+}
+
+impl Place {
+    fn handle(&self) -> BufferHandle {
+        BufferHandle(match self {
+            Place::Vram(offset) => offset | 1,
+            Place::Host(dma) => u64::from(dma.0) << 12 | 2,
+            Place::Scattered => 0,
+        })
+    }
+
+    fn of(handle: BufferHandle) -> Place {
+        match handle.0 & 3 {
+            1 => Place::Vram(handle.0 & !0xfff),
+            2 => Place::Host(DmaHandle((handle.0 >> 12) as u32)),
+            _ => Place::Scattered,
+        }
+    }
+}
+
+impl<'s, B: Bus> Gpu<'s, B> {
+    /// What the discovery table says.
+    pub fn ips(&self) -> &IpList {
+        &self.probe.ips
+    }
+
+    /// The device in the hands of the IP machines.
+    pub fn device(&mut self) -> &mut Device<B> {
+        &mut self.probe.device
+    }
+
+    /// The memory manager, to look at.
+    pub fn vm(&self) -> &Vm<'s, Running> {
+        &self.vm
+    }
+
+    /// How often interrupts were lost because the interrupt ring was full.
+    pub fn interrupt_overflows(&self) -> u32 {
+        self.overflowed
+    }
+
+    /// A VM fault that the hardware has latched, if any; clears it.
+    pub fn take_fault(&mut self) -> Result<Option<VmFault>, Error> {
+        for hub in [Hub::Mm, Hub::Gc] {
+            if let Some(fault) = gmc::take_fault(&mut self.probe.device, hub)? {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Shuts the GPU down so that the next boot can be warm. Nothing of it may be used afterwards
+    /// but [`Gpu::into_probe`].
+    pub fn fini(&mut self, progress: &mut dyn FnMut(&Event)) -> Result<(), Error> {
+        self.probe.device.run_with(progress, async |cx| boot::fini(cx, &mut |_| ()).await)?;
+        self.queues.clear();
+        Ok(())
+    }
+
+    /// Gives the device back as it is: queues keep running, nothing is shut down.
+    pub fn into_probe(self) -> Probe<B> {
+        self.probe
+    }
+
+    fn map_flags(flags: AllocFlags) -> MapFlags {
+        if flags.contains(AllocFlags::HOST) {
+            MapFlags::HOST
+        } else if flags.contains(AllocFlags::UNCACHED) {
+            MapFlags::UNCACHED
+        } else {
+            MapFlags::empty()
+        }
+    }
+
+    fn alloc_host(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
+        let dma = self.probe.device.bus.dma_alloc(size)?;
+        let segment = |device: &mut Device<B>, offset| Ok(device.bus.dma_segment(dma, offset)?);
+        let mapped = self.vm.map_new_with(&mut self.probe.device, size, 0, segment, Self::map_flags(flags));
+        match mapped {
+            Ok(a) => Ok(Buffer { va: a.va, size: a.size, handle: Place::Host(dma).handle(), base: 0, flags }),
+            Err(e) => {
+                self.probe.device.bus.dma_free(dma)?;
+                Err(e.into())
+            }
+        }
+    }
+
+    fn alloc_vram(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
+        let contiguous = flags.intersects(AllocFlags::CONTIGUOUS | AllocFlags::CPU_ACCESS);
+        let options = AllocOptions { flags: Self::map_flags(flags), contiguous, ..AllocOptions::default() };
+        let device = &mut self.probe.device;
+        let a = self.vm.valloc(device, size, &options)?;
+        let place = if contiguous {
+            let at = translate(device, &self.vm.space(), a.va).map_err(VmError::Bus)?;
+            at.map_or(Place::Scattered, |(page, _, entry)| Place::Vram(entry.addr + (a.va - page)))
+        } else {
+            Place::Scattered
+        };
+        Ok(Buffer { va: a.va, size: a.size, handle: place.handle(), base: 0, flags })
+    }
+
+    fn in_use(&self, buffer: &Buffer) -> bool {
+        let overlaps = |b: &Buffer| b.va < buffer.va + buffer.size && buffer.va < b.va + b.size;
+        self.queues.iter().any(|s| {
+            overlaps(&s.queue.ring) || overlaps(&s.queue.pointers) || s.mqd.as_ref().is_some_and(overlaps)
+        })
+    }
+
+    fn create_compute(&mut self, request: &QueueRequest) -> Result<Slot, IfaceError> {
+        let kind = QueueKind::Compute;
+        let bad = |why| IfaceError::BadQueue { kind, why };
+        let eop = request.eop.ok_or(bad("a compute queue needs end-of-pipe memory"))?;
+        let pipes = self.probe.device.chip.mec_pipes;
+        // Round robin over the pipes, so that the first queues do not share one.
+        let id = (0..MAX_COMPUTE)
+            .find(|id| {
+                let used = self.probe.device.queues.compute;
+                used & 1u32.checked_shl(u32::from(id % pipes) * 8 + u32::from(id / pipes)).unwrap_or(0) == 0
+            })
+            .ok_or(IfaceError::NoQueue(kind))?;
+        let (pipe, index) = (id % pipes, id / pipes);
+        let doorbell = DOORBELL_MEC_RING0 + u32::from(id);
+        let mqd = self.alloc_vram(MQD_LEN, AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS)?;
+        let Place::Vram(mqd_at) = Place::of(mqd.handle) else {
+            return Err(bad("its MQD is not contiguous"));
+        };
+        let len = u32::try_from(request.ring.size).map_err(|_| bad("its ring is larger than 4 GiB"))?;
+        let eop_len = u32::try_from(eop.size).map_err(|_| bad("its EOP memory is larger than 4 GiB"))?;
+        let image = Mqd::compute(
+            &self.probe.device.regs,
+            &ComputeQueue {
+                mqd: mqd.va,
+                ring: request.ring.va,
+                len,
+                rptr: request.pointers.va + u64::from(READ_PTR),
+                wptr: request.pointers.va + u64::from(WRITE_PTR),
+                eop: eop.va,
+                eop_len,
+                doorbell,
+            },
+        );
+        let done = image
+            .and_then(|image| gfx::activate(&mut self.probe.device, self.ready, pipe, index, &image, mqd_at));
+        if let Err(e) = done {
+            self.vm.vfree(&mut self.probe.device, mqd.va)?;
+            return Err(e.into());
+        }
+        let id = u32::from(pipe) << 8 | u32::from(index);
+        Ok(Slot { queue: Self::hw_queue(request, id, doorbell), mqd: Some(mqd) })
+    }
+
+    fn create_sdma(&mut self, request: &QueueRequest) -> Result<Slot, IfaceError> {
+        let kind = QueueKind::Sdma;
+        if self.probe.device.queues.sdma[0] & 1 != 0 {
+            return Err(IfaceError::NoQueue(kind));
+        }
+        let len = u32::try_from(request.ring.size)
+            .map_err(|_| IfaceError::BadQueue { kind, why: "its ring is larger than 4 GiB" })?;
+        let q = sdma::SdmaQueue {
+            ring: request.ring.va,
+            len,
+            rptr: request.pointers.va + u64::from(READ_PTR),
+            wptr: request.pointers.va + u64::from(WRITE_PTR),
+            doorbell: soc::DOORBELL_SDMA0,
+        };
+        sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q)?;
+        Ok(Slot { queue: Self::hw_queue(request, 0, soc::DOORBELL_SDMA0), mqd: None })
+    }
+
+    fn hw_queue(request: &QueueRequest, id: u32, doorbell: u32) -> HwQueue {
+        HwQueue {
+            kind: request.kind,
+            id,
+            ring: request.ring,
+            pointers: request.pointers,
+            read_ptr: READ_PTR,
+            write_ptr: WRITE_PTR,
+            doorbell: u64::from(doorbell) * 8,
+        }
+    }
+}
+
+impl<B: Bus> Iface for Gpu<'_, B> {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn versions(&self) -> IpVersions {
+        self.versions
+    }
+
+    fn regs(&self) -> &RegFile {
+        &self.probe.device.regs
+    }
+
+    fn alloc(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
+        if size == 0 {
+            return Err(IfaceError::Vm(VmError::ZeroSize));
+        }
+        let size =
+            size.checked_next_multiple_of(0x1000).ok_or(IfaceError::OutOfMemory { what: "memory", size })?;
+        if flags.contains(AllocFlags::HOST) {
+            self.alloc_host(size, flags)
+        } else {
+            self.alloc_vram(size, flags)
+        }
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), IfaceError> {
+        if buffer.base != 0 {
+            return Err(IfaceError::NotAllocated { va: buffer.va });
+        }
+        if self.in_use(&buffer) {
+            return Err(IfaceError::InUse { va: buffer.va, until: u64::MAX });
+        }
+        match Place::of(buffer.handle) {
+            Place::Host(dma) => {
+                self.vm.unmap_new(&mut self.probe.device, buffer.va)?;
+                Ok(self.probe.device.bus.dma_free(dma)?)
+            }
+            _ => Ok(self.vm.vfree(&mut self.probe.device, buffer.va)?),
+        }
+    }
+
+    fn read(&mut self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), IfaceError> {
+        let len = out.len() as u64;
+        buffer.check(offset, len)?;
+        let at = buffer.base.saturating_add(offset);
+        let device = &mut self.probe.device;
+        match Place::of(buffer.handle) {
+            Place::Vram(pa) => Ok(device.vram_read(pa.saturating_add(at), out)?),
+            Place::Host(dma) => {
+                device.bus.sync_for_cpu(dma, at, len)?;
+                Ok(device.bus.dma_read(dma, at, out)?)
+            }
+            Place::Scattered => Err(IfaceError::NoCpuAccess { va: buffer.va }),
+        }
+    }
+
+    fn write(&mut self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), IfaceError> {
+        let len = data.len() as u64;
+        buffer.check(offset, len)?;
+        let at = buffer.base.saturating_add(offset);
+        let device = &mut self.probe.device;
+        match Place::of(buffer.handle) {
+            Place::Vram(pa) => {
+                let pa = pa.saturating_add(at);
+                match <[u8; 8]>::try_from(data) {
+                    Ok(bytes) if pa.is_multiple_of(8) => {
+                        Ok(device.vram_write64(pa, u64::from_le_bytes(bytes))?)
+                    }
+                    _ => Ok(device.vram_write(pa, data)?),
+                }
+            }
+            Place::Host(dma) => {
+                device.bus.dma_write(dma, at, data)?;
+                Ok(device.bus.sync_for_device(dma, at, len)?)
+            }
+            Place::Scattered => Err(IfaceError::NoCpuAccess { va: buffer.va }),
+        }
+    }
+
+    fn create_queue(&mut self, request: &QueueRequest) -> Result<HwQueue, IfaceError> {
+        if self.queues.is_full() {
+            return Err(IfaceError::NoQueue(request.kind));
+        }
+        let slot = match request.kind {
+            QueueKind::Compute => self.create_compute(request)?,
+            QueueKind::Sdma => self.create_sdma(request)?,
+        };
+        let _ = self.queues.push(slot);
+        Ok(slot.queue)
+    }
+
+    fn destroy_queue(&mut self, queue: &HwQueue) -> Result<(), IfaceError> {
+        let index = self
+            .queues
+            .iter()
+            .position(|s| s.queue == *queue)
+            .ok_or(IfaceError::BadQueue { kind: queue.kind, why: "it is not a queue of this device" })?;
+        let device = &mut self.probe.device;
+        match queue.kind {
+            QueueKind::Compute => {
+                let (pipe, number) = ((queue.id >> 8) as u8, queue.id as u8);
+                device.run(async |cx| gfx::deactivate(cx, pipe, number).await)?;
+            }
+            QueueKind::Sdma => device.run(async |cx| sdma::deactivate(cx, 0, 0).await)?,
+        }
+        let slot = self.queues.swap_remove(index);
+        if let Some(mqd) = slot.mqd {
+            self.vm.vfree(&mut self.probe.device, mqd.va)?;
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), IfaceError> {
+        Ok(self.probe.device.bus.fence()?)
+    }
+
+    fn flush_hdp(&mut self) -> Result<(), IfaceError> {
+        Ok(self.probe.device.flush_hdp()?)
+    }
+
+    fn ring_doorbell(&mut self, queue: &HwQueue, value: u64) -> Result<(), IfaceError> {
+        Ok(self.probe.device.bus.write64(Window::Doorbells, queue.doorbell, value)?)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.probe.device.bus.clock().now_us()
+    }
+
+    fn wait(&mut self, timeout_us: u64) -> Result<bool, IfaceError> {
+        let device = &mut self.probe.device;
+        device.bus.flush()?;
+        if !device.bus.wait_interrupt(timeout_us)? {
+            return Ok(false);
+        }
+        if ih::service(device, &mut |_| ())? {
+            self.overflowed = self.overflowed.saturating_add(1);
+        }
+        Ok(true)
+    }
+}
+
+impl From<Error> for IfaceError {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Bus(e) => IfaceError::Bus(e),
+            Error::NotResponding { .. } => IfaceError::Bus(BusError::Gone),
+            Error::Reg(e) => IfaceError::Reg(e),
+            other => IfaceError::Device(other),
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! Copies and kernels on one device, in the order they were asked for.
+//!
+//! A [`Runtime`] owns an [`Iface`], a compute queue and an SDMA queue. Both report on one timeline:
+//! each submission waits for the one before it, so that a copy sees what the kernel before it wrote
+//! and the other way round. A [`Ticket`] names a submission; [`Runtime::wait`] waits for it.
+//!
+//! Memory that a pending submission may touch is neither freed nor reused: freeing is refused until
+//! the work is done ([`IfaceError::InUse`]); pools hand a part out again only after its submission.
+
+use crate::iface::{AllocFlags, Buffer, HwQueue, Iface, IfaceError, QueueKind, QueueRequest};
+use crate::program::{CodeObject, Kernel, ProgramError, SgprSources};
+use crate::queue::QueueError;
+use crate::queue::dispatch::{ALL_CUS, Dispatch, Launch, MAX_USER_SGPRS, ScratchMem};
+use crate::queue::pm4::{ComputeConfig, Pm4};
+use crate::queue::pool::{KERNARG_POOL, Pool, SIGNAL_POOL};
+use crate::queue::ring::{EOP_SIZE, POINTERS_SIZE, RING_SIZE, Ring};
+use crate::queue::scratch::{DEFAULT_PER_ITEM, Scratch};
+use crate::queue::sdma::{Sdma, SdmaConfig};
+use crate::queue::signal::{SLOT_SIZE, Signal, Timeline, reached};
+use zerocopy::IntoBytes;
+
+/// Dwords of one submission; a dispatch takes about 120.
+const COMMANDS: usize = 512;
+/// Kernel arguments and staging parts that can be in use at once.
+const PARTS: usize = 256;
+/// Looks at a signal before sleeping on the interrupt.
+const SPINS: u32 = 200;
+
+/// Sizes of what a [`Runtime`] allocates, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Ring of the compute queue.
+    pub compute_ring: u64,
+    /// Ring of the SDMA queue.
+    pub sdma_ring: u64,
+    /// Kernel arguments.
+    pub kernargs: u64,
+    /// Staging memory of the host, used in two halves.
+    pub staging: u64,
+    /// How long a submission may take before a wait gives up, in microseconds.
+    pub timeout_us: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Sizes {
+            compute_ring: RING_SIZE,
+            sdma_ring: RING_SIZE,
+            kernargs: KERNARG_POOL,
+            staging: 4 << 20,
+            timeout_us: 30_000_000,
+        }
+    }
+}
+
+/// A submission: the timeline value that it signals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u32);
+
+/// Start and end of a submission by the GPU's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    start: Signal,
+    end: Signal,
+}
+
+/// Errors of a [`Runtime`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// A queue, or the interface below.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The code object, or the way it is used.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+impl From<IfaceError> for RuntimeError {
+    fn from(e: IfaceError) -> Self {
+        RuntimeError::Queue(e.into())
+    }
+}
+
+/// A code object in GPU memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Program {
+    memory: Buffer,
+}
+
+impl Program {
+    /// GPU address that the addresses of the code object are relative to.
+    pub fn address(&self) -> u64 {
+        self.memory.va
+    }
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// Where its code object was loaded.
+    pub program: &'a Program,
+    /// The kernel, of the same code object.
+    pub kernel: &'a Kernel<'a>,
+    /// Grid and block.
+    pub launch: Launch,
+    /// The kernel argument segment, hidden arguments included
+    /// ([`Kernel::fill_args`], [`Kernel::fill_hidden`]).
+    pub kernargs: &'a [u8],
+    /// LDS beyond what the kernel itself has, in bytes.
+    pub dynamic_lds: u32,
+}
+
+#[derive(Debug)]
+struct QueueMemory {
+    ring: Buffer,
+    pointers: Buffer,
+    eop: Option<Buffer>,
+    hw: HwQueue,
+}
+
+/// Copies and kernels on one device.
+#[derive(Debug)]
+pub struct Runtime<I> {
+    iface: I,
+    compute: Ring,
+    sdma: Ring,
+    memory: [QueueMemory; 2],
+    compute_config: ComputeConfig,
+    sdma_config: SdmaConfig,
+    signals: Buffer,
+    timeline: Timeline,
+    next_slot: u32,
+    kernargs: Pool<PARTS>,
+    staging: Buffer,
+    staging_busy: [u32; 2],
+    scratch: Option<(Buffer, Scratch)>,
+    sizes: Sizes,
+    poisoned: bool,
+}
+
+impl<I: Iface> Runtime<I> {
+    /// Makes the queues and pools of a device. On an error what was allocated stays with the
+    /// interface; shut the device down then.
+    pub fn new(mut iface: I, sizes: Sizes) -> Result<Self, QueueError> {
+        let device = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
+        let host = AllocFlags::HOST | AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
+        let signals = iface.alloc(SIGNAL_POOL, host)?;
+        let timeline = Timeline::new(&mut iface, Signal::new(&signals, 0)?)?;
+        let kernargs = iface.alloc(sizes.kernargs, device)?;
+        let staging = iface.alloc(sizes.staging.max(0x2000), host)?;
+        let compute_memory = make_queue(&mut iface, QueueKind::Compute, sizes.compute_ring)?;
+        let sdma_memory = make_queue(&mut iface, QueueKind::Sdma, sizes.sdma_ring)?;
+        let compute_config = ComputeConfig::new(&iface, None)?;
+        let sdma_config = SdmaConfig { version: iface.versions().sdma, notify: iface.notify() };
+        let mut runtime = Runtime {
+            compute: Ring::new(&[compute_memory.hw])?,
+            sdma: Ring::new(&[sdma_memory.hw])?,
+            memory: [compute_memory, sdma_memory],
+            compute_config,
+            sdma_config,
+            signals,
+            timeline,
+            next_slot: 1,
+            kernargs: Pool::new("kernel argument", kernargs),
+            staging,
+            staging_busy: [0; 2],
+            scratch: None,
+            sizes,
+            poisoned: false,
+            iface,
+        };
+        runtime.ensure_scratch(DEFAULT_PER_ITEM)?;
+        Ok(runtime)
+    }
+
+    /// The interface below.
+    pub fn iface(&mut self) -> &mut I {
+        &mut self.iface
+    }
+
+    /// The interface below, to look at.
+    pub fn iface_ref(&self) -> &I {
+        &self.iface
+    }
+
+    /// Allocates memory.
+    pub fn alloc(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, QueueError> {
+        Ok(self.iface.alloc(size, flags)?)
+    }
+
+    /// Frees memory. Refused while any submission is pending: wait first.
+    pub fn free(&mut self, buffer: Buffer) -> Result<(), QueueError> {
+        let last = self.timeline.last_value();
+        let seen = self.timeline.poll(&mut self.iface)?;
+        if !reached(seen, last) {
+            return Err(IfaceError::InUse { va: buffer.va, until: last.into() }.into());
+        }
+        Ok(self.iface.free(buffer)?)
+    }
+
+    /// Copies between GPU addresses by SDMA.
+    pub fn copy(&mut self, dst: &Buffer, src: &Buffer, len: u64) -> Result<Ticket, QueueError> {
+        dst.check(0, len)?;
+        src.check(0, len)?;
+        self.submit_sdma(|q| q.copy(dst.va, src.va, len).map(drop))
+    }
+
+    /// Fills memory with a dword by SDMA; the length is a multiple of 4.
+    pub fn fill(&mut self, dst: &Buffer, value: u32) -> Result<Ticket, QueueError> {
+        self.submit_sdma(|q| q.fill(dst.va, dst.size, value).map(drop))
+    }
+
+    fn submit_sdma(
+        &mut self,
+        encode: impl FnOnce(&mut Sdma<'_, '_>) -> Result<(), QueueError>,
+    ) -> Result<Ticket, QueueError> {
+        let (before, value) = self.begin()?;
+        let mut commands = [0; COMMANDS];
+        let mut q = Sdma::new(&self.sdma_config, &mut commands);
+        let signal = self.timeline.signal;
+        q.wait(signal.value_va(), before)?;
+        encode(&mut q)?;
+        q.signal(signal.value_va(), value, true, true)?;
+        let done = self.sdma.submit_sdma(&mut self.iface, q.dwords(), self.sizes.timeout_us);
+        self.finish(done, value)
+    }
+
+    /// The value the next submission waits for, and the one it signals.
+    fn begin(&mut self) -> Result<(u32, u32), QueueError> {
+        if self.poisoned {
+            return Err(IfaceError::Hang("an earlier submission did not end").into());
+        }
+        let before = self.timeline.last_value();
+        // Engines compare unsigned: long before the counter would wrap it starts anew.
+        if before > u32::MAX / 2 {
+            self.synchronize()?;
+            self.timeline.restart(&mut self.iface)?;
+            self.staging_busy = [0; 2];
+        }
+        Ok((self.timeline.last_value(), self.timeline.next_value()))
+    }
+
+    fn finish(&mut self, done: Result<(), QueueError>, value: u32) -> Result<Ticket, QueueError> {
+        done?;
+        self.timeline.advance()?;
+        Ok(Ticket(value))
+    }
+
+    /// Waits for a submission, at most `timeout_us`.
+    pub fn wait(&mut self, ticket: Ticket, timeout_us: u64) -> Result<(), QueueError> {
+        let waited = self.timeline.wait(&mut self.iface, ticket.0, SPINS, timeout_us);
+        if let Err(IfaceError::Timeout { .. }) = waited {
+            self.poisoned = true;
+        }
+        if ticket.0 == self.timeline.last_value() && waited.is_ok() {
+            self.compute.note_idle();
+            self.sdma.note_idle();
+        }
+        self.kernargs.retire(self.timeline.seen());
+        Ok(waited?)
+    }
+
+    /// Waits for everything submitted.
+    pub fn synchronize(&mut self) -> Result<(), QueueError> {
+        self.wait(Ticket(self.timeline.last_value()), self.sizes.timeout_us)
+    }
+
+    /// Writes bytes of the caller into GPU memory: directly where the CPU reaches it, else through
+    /// staging memory, one half being filled while the other is copied.
+    pub fn write(&mut self, dst: &Buffer, data: &[u8]) -> Result<(), QueueError> {
+        dst.check(0, data.len() as u64)?;
+        if dst.flags.contains(AllocFlags::CPU_ACCESS) {
+            return Ok(self.iface.write(dst, 0, data)?);
+        }
+        let half = self.staging.size / 2;
+        let mut at = 0u64;
+        for (i, chunk) in data.chunks(usize::try_from(half).unwrap_or(0x1000)).enumerate() {
+            let part = self.staging_half(i)?;
+            self.iface.write(&part, 0, chunk)?;
+            let len = chunk.len() as u64;
+            let ticket = self.copy(&dst.slice(at, len)?, &part, len)?;
+            self.mark_half(i, ticket);
+            at = at.saturating_add(len);
+        }
+        Ok(())
+    }
+
+    /// Reads GPU memory into memory of the caller, after everything submitted before.
+    pub fn read(&mut self, src: &Buffer, out: &mut [u8]) -> Result<(), QueueError> {
+        src.check(0, out.len() as u64)?;
+        if src.flags.contains(AllocFlags::CPU_ACCESS) {
+            self.synchronize()?;
+            return Ok(self.iface.read(src, 0, out)?);
+        }
+        let half = usize::try_from(self.staging.size / 2).unwrap_or(0x1000);
+        let total = out.len() as u64;
+        let start = |i: usize| (i as u64).saturating_mul(half as u64);
+        let mut chunks = out.chunks_mut(half).enumerate().peekable();
+        if chunks.peek().is_some() {
+            self.fetch(src, 0, start(0), total.min(half as u64))?;
+        }
+        while let Some((i, chunk)) = chunks.next() {
+            // The next piece is under way while this one is taken out.
+            if let Some((_, next)) = chunks.peek() {
+                self.fetch(src, i + 1, start(i + 1), next.len() as u64)?;
+            }
+            let part = self.staging_half(i)?;
+            self.iface.read(&part, 0, chunk)?;
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, src: &Buffer, i: usize, at: u64, len: u64) -> Result<(), QueueError> {
+        let part = self.staging_half(i)?;
+        let ticket = self.copy(&part, &src.slice(at, len)?, len)?;
+        self.mark_half(i, ticket);
+        Ok(())
+    }
+
+    /// One half of the staging memory, no longer in use.
+    fn staging_half(&mut self, i: usize) -> Result<Buffer, QueueError> {
+        let half = self.staging.size / 2;
+        let part = self.staging.slice(half.saturating_mul((i % 2) as u64), half)?;
+        let busy = self.staging_busy.get(i % 2).copied().unwrap_or(0);
+        if busy != 0 {
+            self.wait(Ticket(busy), self.sizes.timeout_us)?;
+        }
+        Ok(part)
+    }
+
+    fn mark_half(&mut self, i: usize, ticket: Ticket) {
+        if let Some(busy) = self.staging_busy.get_mut(i % 2) {
+            *busy = ticket.0;
+        }
+    }
+
+    /// Makes sure that each work-item can have `per_item` bytes of scratch memory.
+    fn ensure_scratch(&mut self, per_item: u32) -> Result<ScratchMem, QueueError> {
+        if let Some((buffer, scratch)) = &self.scratch
+            && scratch.per_item >= per_item
+        {
+            return Ok(ScratchMem::new(buffer.va, scratch));
+        }
+        let scratch = Scratch::for_kernel(self.iface.properties(), per_item)?;
+        // The old memory may be in use until the last submission is done.
+        self.synchronize()?;
+        let buffer = self.iface.alloc(scratch.size, AllocFlags::empty())?;
+        if let Some((old, _)) = self.scratch.replace((buffer, scratch)) {
+            self.iface.free(old)?;
+        }
+        Ok(ScratchMem::new(buffer.va, &scratch))
+    }
+
+    /// Copies a code object into GPU memory and relocates it there.
+    pub fn load(&mut self, object: &CodeObject<'_>) -> Result<Program, RuntimeError> {
+        object.check_target(self.iface.properties().target)?;
+        let flags = AllocFlags::CPU_ACCESS | AllocFlags::EXECUTABLE;
+        let memory = self.iface.alloc(object.image_size().max(1), flags)?;
+        let program = Program { memory };
+        match self.fill_program(object, &program) {
+            Ok(()) => Ok(program),
+            Err(e) => {
+                self.iface.free(memory)?;
+                Err(e)
+            }
+        }
+    }
+
+    fn fill_program(&mut self, object: &CodeObject<'_>, program: &Program) -> Result<(), RuntimeError> {
+        let size = object.image_size();
+        let mut at = 0u64;
+        while at < size {
+            let mut chunk = [0; 4096];
+            let len = (size - at).min(chunk.len() as u64) as usize;
+            let part = chunk.get_mut(..len).unwrap_or(&mut []);
+            object.read_image(at, part);
+            self.iface.write(&program.memory, at, part)?;
+            at = at.saturating_add(len as u64);
+        }
+        for patch in object.patches(program.address()) {
+            let patch = patch?;
+            let (bytes, len) = patch.bytes();
+            self.iface.write(&program.memory, patch.offset, bytes.get(..len).unwrap_or(&bytes))?;
+        }
+        self.iface.fence()?;
+        Ok(self.iface.flush_hdp()?)
+    }
+
+    /// Takes a program out of GPU memory. Refused while any submission is pending.
+    pub fn unload(&mut self, program: Program) -> Result<(), RuntimeError> {
+        Ok(self.free(program.memory)?)
+    }
+
+    /// Launches a kernel. With `timing`, the GPU's clock is stored before and after it.
+    pub fn launch(&mut self, work: &Work<'_>, timing: Option<&Timing>) -> Result<Ticket, RuntimeError> {
+        work.launch.check()?;
+        work.kernel.check_launch(&work.launch)?;
+        let base = work.program.address();
+        let kernel = work.kernel.regs(self.iface.properties(), base, work.dynamic_lds)?;
+        let scratch = self.ensure_scratch(work.kernel.scratch_per_item(self.iface.properties().target))?;
+        let (before, value) = self.begin()?;
+        let args = self.take_kernargs(work.kernel.kernarg_alloc_size().max(1), value)?;
+        if !work.kernargs.is_empty() {
+            self.iface.write(&args, 0, work.kernargs)?;
+        }
+        let packet_at = work.kernel.dispatch_packet_offset();
+        if let Some(at) = packet_at {
+            let packet = work.kernel.dispatch_packet(&work.launch, base, args.va, work.dynamic_lds);
+            self.iface.write(&args, at, packet.as_bytes())?;
+        }
+        let mut sgprs = [0; MAX_USER_SGPRS];
+        let sources = SgprSources {
+            kernargs: args.va,
+            kernarg_bytes: work.kernargs,
+            dispatch_packet: packet_at.map_or(0, |at| args.va.wrapping_add(at)),
+            dispatch_id: value.into(),
+            scratch,
+        };
+        let used = work.kernel.fill_user_sgprs(&sources, &mut sgprs)?;
+        let mut commands = [0; COMMANDS];
+        let mut q = Pm4::new(&self.compute_config, &mut commands);
+        let signal = self.timeline.signal;
+        q.wait(signal.value_va(), before)?;
+        q.memory_barrier()?;
+        if let Some(timing) = timing {
+            q.timestamp(timing.start.timestamp_va())?;
+        }
+        q.exec(&Dispatch {
+            kernel,
+            launch: work.launch,
+            user_sgprs: sgprs.get(..used).unwrap_or(&sgprs),
+            scratch_in_sgprs: work.kernel.scratch_in_sgprs(),
+            scratch,
+            marker: None,
+            cu_masks: ALL_CUS,
+        })?;
+        if let Some(timing) = timing {
+            q.timestamp(timing.end.timestamp_va())?;
+        }
+        q.signal(signal.value_va(), value, true)?;
+        let done = self.compute.submit_pm4(&mut self.iface, q.dwords(), self.sizes.timeout_us);
+        Ok(self.finish(done, value)?)
+    }
+
+    fn take_kernargs(&mut self, size: u64, value: u32) -> Result<Buffer, QueueError> {
+        self.kernargs.retire(self.timeline.seen());
+        match self.kernargs.take(size, 64, value) {
+            Err(QueueError::PoolBusy { until, .. }) => {
+                self.wait(Ticket(until), self.sizes.timeout_us)?;
+                self.kernargs.take(size, 64, value)
+            }
+            other => other,
+        }
+    }
+
+    /// Two signal slots for the times of one submission after another. They are used in turn: read
+    /// the times before as many further timings were taken as there are slots (127).
+    pub fn timing(&mut self) -> Result<Timing, QueueError> {
+        let slots = (self.signals.size / SLOT_SIZE) as u32;
+        let first = if self.next_slot + 2 > slots { 1 } else { self.next_slot };
+        self.next_slot = first + 2;
+        let start = Signal::new(&self.signals, first)?;
+        let end = Signal::new(&self.signals, first + 1)?;
+        Ok(Timing { start, end })
+    }
+
+    /// Microseconds between start and end of a submission that is done.
+    pub fn elapsed_us(&mut self, timing: &Timing) -> Result<f64, QueueError> {
+        let start = timing.start.timestamp_us(&mut self.iface)?;
+        let end = timing.end.timestamp_us(&mut self.iface)?;
+        Ok(end - start)
+    }
+
+    /// Waits for everything, takes the queues down and frees what this runtime allocated. Nothing
+    /// of it may be used afterwards but [`Runtime::into_iface`].
+    pub fn release(&mut self) -> Result<(), QueueError> {
+        let synced = self.synchronize();
+        for m in &self.memory {
+            self.iface.destroy_queue(&m.hw)?;
+        }
+        synced?;
+        for m in &self.memory {
+            self.iface.free(m.ring)?;
+            self.iface.free(m.pointers)?;
+            if let Some(eop) = m.eop {
+                self.iface.free(eop)?;
+            }
+        }
+        if let Some((scratch, _)) = self.scratch.take() {
+            self.iface.free(scratch)?;
+        }
+        self.iface.free(self.staging)?;
+        self.iface.free(*self.kernargs.buffer())?;
+        Ok(self.iface.free(self.signals)?)
+    }
+
+    /// The interface, with everything that was not released.
+    pub fn into_iface(self) -> I {
+        self.iface
+    }
+}
+
+fn make_queue<I: Iface>(iface: &mut I, kind: QueueKind, len: u64) -> Result<QueueMemory, QueueError> {
+    let flags = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
+    let ring = iface.alloc(len, flags)?;
+    let pointers = iface.alloc(POINTERS_SIZE, flags)?;
+    // All bytes of both pointers: a stale upper half would make the engine run off.
+    iface.write(&pointers, 0, &[0; POINTERS_SIZE as usize])?;
+    let eop = match kind {
+        QueueKind::Compute => Some(iface.alloc(EOP_SIZE, AllocFlags::empty())?),
+        QueueKind::Sdma => None,
+    };
+    iface.fence()?;
+    iface.flush_hdp()?;
+    let hw = iface.create_queue(&QueueRequest { kind, ring, pointers, eop, cwsr: None, xcc: 0 })?;
+    Ok(QueueMemory { ring, pointers, eop, hw })
+}
