@@ -24,6 +24,7 @@ use core::ops::Index;
 
 #[rustfmt::skip]
 mod ids;
+pub mod smu;
 pub mod tables;
 pub use ids::{f, r, ra};
 

@@ -1,6 +1,7 @@
 //! Registers: core's tables and the complete database against the reference and the headers, and
 //! the operations on register values.
 
+use amdev_core::reg::smu::{self, Clock, Mailbox, Message, Metric, SmuError, Span, Table};
 use amdev_core::reg::tables::{self, UnsupportedVersion};
 use amdev_core::reg::{Block, Field, Hub, MAX_BASES, Reg, RegDef, RegError, RegFile, f, r, ra};
 use amdev_regs::{Db, list};
@@ -279,6 +280,101 @@ fn the_database_holds_every_register_by_name_and_by_address() {
     assert!(db.get("regCP_STAT").is_some() && db.get("CP_STAT").is_some() && db.get("CP_STA").is_none());
     assert_eq!(Db::for_version("nbif", (6, 3, 1)).unwrap().header(), "nbif_6_3_1");
     assert_eq!(Db::for_version("gc", (10, 3, 0)).unwrap().prefix(), "mm");
+}
+
+/// MP1's version and what the reference sent to the SMU of each device.
+fn smu_of(device: &str) -> (&'static smu::Messages, Vec<serde_json::Value>) {
+    let json: serde_json::Value = serde_json::from_slice(&self::device(device)).unwrap();
+    let mp1 = json["ips"].as_array().unwrap().iter().find(|ip| ip["name"] == "MP1_HWID").unwrap();
+    let part = |i: usize| mp1["version"][i].as_u64().unwrap() as u8;
+    let messages = smu::for_version((part(0), part(1), part(2))).unwrap();
+    (messages, serde_json::from_slice(&golden(&format!("{device}/smu.json")).unwrap()).unwrap())
+}
+
+#[test]
+fn smu_messages_have_the_numbers_the_reference_sent() {
+    let by_name = [
+        ("PPSMC_MSG_SetDriverDramAddrHigh", Message::SetDriverDramAddrHigh),
+        ("PPSMC_MSG_SetDriverDramAddrLow", Message::SetDriverDramAddrLow),
+        ("PPSMC_MSG_EnableAllSmuFeatures", Message::EnableAllSmuFeatures),
+        ("PPSMC_MSG_GetDpmFreqByIndex", Message::GetDpmFreqByIndex),
+        ("PPSMC_MSG_SetSoftMinByFreq", Message::SetSoftMinByFreq),
+        ("PPSMC_MSG_SetSoftMaxByFreq", Message::SetSoftMaxByFreq),
+    ];
+    for device in DEVICES {
+        let (messages, sent) = smu_of(device);
+        let mut clocks = Vec::new();
+        for row in &sent {
+            let name = row["name"].as_str().unwrap();
+            let (_, message) = by_name.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(
+                messages.message(*message).unwrap(),
+                row["msg"].as_u64().unwrap() as u32,
+                "{device} {name}"
+            );
+            if *message == Message::GetDpmFreqByIndex {
+                let arg = row["arg"].as_str().unwrap().trim_start_matches("0x");
+                clocks.push(u32::from_str_radix(arg, 16).unwrap() >> 16);
+            }
+        }
+        clocks.dedup();
+        let ours = [Clock::Gfx, Clock::Memory, Clock::Fabric, Clock::Soc].map(|c| messages.clock(c).unwrap());
+        assert_eq!(clocks, ours, "{device}: clock ids in the order the reference asks for them");
+    }
+}
+
+/// Sizes and offsets that a C compiler gives (the reference's ctypes layouts of 13.0.0 and 14.0.2).
+#[test]
+fn smu_metrics_lie_where_a_c_compiler_puts_them() {
+    let at = |offset, size, count| Span { offset, size, count };
+    let v13 = smu::for_version((13, 0, 0)).unwrap();
+    let v14 = smu::for_version((14, 0, 3)).unwrap();
+    assert_eq!((v13.metrics_size, v14.metrics_size), (392, 412));
+    for (metric, in_13, in_14) in [
+        (Metric::CurrClock, at(0, 4, 13), at(0, 4, 11)),
+        (Metric::AverageGfxActivity, at(104, 2, 1), at(124, 2, 1)),
+        (Metric::EnergyAccumulator, at(112, 4, 1), at(132, 4, 1)),
+        (Metric::AverageSocketPower, at(116, 2, 1), at(136, 2, 1)),
+        (Metric::AvgTemperature, at(120, 2, 13), at(140, 2, 12)),
+        (Metric::AvgFanRpm, at(152, 2, 1), at(170, 2, 1)),
+        (Metric::ThrottlingPercentage, at(154, 1, 22), at(172, 1, 21)),
+        (Metric::PublicSerialNumberUpper, at(240, 4, 1), at(256, 4, 1)),
+    ] {
+        assert_eq!((v13.metric(metric), v14.metric(metric)), (Ok(in_13), Ok(in_14)), "{metric:?}");
+    }
+    // 13.0.7 has no VmaxThrottlingPercentage and its padding.
+    let v7 = smu::for_version((13, 0, 7)).unwrap();
+    assert_eq!(v7.metric(Metric::PublicSerialNumberUpper), Ok(at(236, 4, 1)));
+}
+
+#[test]
+fn a_metric_is_read_little_endian_and_never_past_the_table() {
+    let v14 = smu::for_version((14, 0, 2)).unwrap();
+    let mut table = vec![0u8; usize::from(v14.metrics_size)];
+    table[140 + 2..140 + 4].copy_from_slice(&[0x34, 0x12]);
+    assert_eq!(v14.read_metric(&table, Metric::AvgTemperature, 1), Ok(0x1234));
+    assert!(matches!(v14.read_metric(&table, Metric::AvgTemperature, 12), Err(SmuError::Missing { .. })));
+    assert_eq!(
+        v14.read_metric(&table[..143], Metric::AvgTemperature, 1),
+        Err(SmuError::ShortTable { metric: Metric::AvgTemperature, len: 143, end: 144 })
+    );
+}
+
+#[test]
+fn smu_versions_differ_where_their_headers_do() {
+    let v = |c| smu::for_version((13, 0, c)).unwrap();
+    let v14 = smu::for_version((14, 0, 3)).unwrap();
+    assert_eq!(v(0).mode1_reset(), (Mailbox::Driver, 0x2f));
+    assert_eq!(v(7).mode1_reset(), (Mailbox::Driver, 0x2f));
+    assert_eq!(v(10).mode1_reset(), (Mailbox::Debug, 2));
+    assert_eq!(v14.mode1_reset(), (Mailbox::Debug, 2));
+    assert!(matches!(v14.message(Message::Mode1Reset), Err(SmuError::NoMessage { .. })));
+    assert_eq!((v(0).message(Message::AllowGfxDcs), v14.message(Message::AllowGfxDcs)), (Ok(0x42), Ok(0x43)));
+    assert_eq!((v(0).clock(Clock::DisplayFabric), v14.clock(Clock::DisplayFabric)), (Ok(11), Ok(9)));
+    assert!(v14.clock(Clock::Video1).is_err());
+    assert_eq!((v(0).driver_if_version, v(7).driver_if_version, v14.driver_if_version), (0x3d, 0x35, 0x2e));
+    assert!(smu::all().all(|m| m.table(Table::SmuMetrics) == Ok(5)));
+    assert_eq!(smu::for_version((11, 0, 7)).unwrap_err(), SmuError::Unsupported { version: (11, 0, 7) });
 }
 
 fn any_register_with_fields() -> impl Strategy<Value = (usize, Reg)> {

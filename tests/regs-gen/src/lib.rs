@@ -16,6 +16,7 @@ mod db;
 pub mod emit;
 pub mod headers;
 pub mod list;
+pub mod smu;
 pub mod versions;
 
 pub use db::{Db, Field, Register};

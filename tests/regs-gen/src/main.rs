@@ -1,18 +1,18 @@
 //! Writes core's register tables and the register database from the Linux headers.
 
 use amdev_regs::list::Table;
-use amdev_regs::{emit, headers, list, versions};
+use amdev_regs::{emit, headers, list, smu, versions};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "usage: regs-gen --linux DIR [--check] [--notes]\n\n\
-    DIR      an unpacked Linux 6.12, its drivers/gpu/drm/amd, or that folder's include/asic_reg\n\
+    DIR      an unpacked Linux 6.12, or its drivers/gpu/drm/amd\n\
     --check  write nothing; fail if what is checked in differs\n\
     --notes  print what is odd in the headers";
 
 fn asic_reg(dir: &Path) -> Result<PathBuf, String> {
-    ["drivers/gpu/drm/amd/include/asic_reg", "include/asic_reg", "."]
+    ["drivers/gpu/drm/amd/include/asic_reg", "include/asic_reg"]
         .iter()
         .map(|d| dir.join(d))
         .find(|d| d.join("gc").is_dir())
@@ -120,6 +120,8 @@ fn run() -> Result<(), String> {
 
     let mut out = Output { check, written: Vec::new(), different: Vec::new() };
     out.put(core.join("ids.rs"), &emit::ids(&model, &tables), false)?;
+    let swsmu = dir.join("../../pm/swsmu");
+    out.put(core.join("smu/generated.rs"), &smu::emit(&|name| read(&swsmu.join(name)))?, false)?;
     let table_dir = core.join("tables/generated");
     out.put(core.join("tables/generated.rs"), &emit::table_list(&tables, &versions), false)?;
     for (t, table) in tables.iter().enumerate() {
