@@ -171,6 +171,16 @@ impl SimGpu {
         self.lock().present
     }
 
+    /// Absolute dword address of a register by its name in the headers, without `reg` or `mm`.
+    pub fn register(&self, name: &str) -> Option<u32> {
+        self.lock().regs.addr(name)
+    }
+
+    /// Lowest bit and width of a register's field.
+    pub fn field(&self, register: &str, field: &str) -> Option<(u8, u8)> {
+        self.lock().regs.field(register, field)
+    }
+
     /// Function-level reset, as writing it to device control does.
     pub fn reset_function(&self) {
         self.lock().flr()

@@ -159,8 +159,8 @@ impl Judge<'_> {
             return bytes;
         }
         // The reference appends 4 bytes to each message (fault 7).
-        let kind = firmware::hash(digest.as_bytes()) as u32;
-        let mut image = firmware::synthetic(kind, len.saturating_sub(4));
+        let seed = firmware::hash(digest.as_bytes()) as u32;
+        let mut image = firmware::synthetic(0, seed, len.saturating_sub(4));
         image.resize(len, 0);
         image
     }

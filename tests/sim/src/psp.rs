@@ -4,7 +4,7 @@
 use crate::config::{Fault, Stage};
 use crate::device::{Device, Event};
 use crate::env::{Access, Hub, Kind, MemFault};
-use crate::firmware::{Header, OVERHEAD, hash};
+use crate::firmware::{Header, hash, may_be_padded, types_of_component, types_of_firmware};
 use crate::violation::Rule;
 use std::collections::BTreeMap;
 
@@ -227,7 +227,11 @@ impl Device {
             .iter()
             .position(|c| *c == component)
             .ok_or((Rule::FirmwareOrder, "is none that the bootloader knows".to_owned()))?;
-        let image = self.psp_image(0, addr, None).map_err(|why| (Rule::FirmwareImage, why))?;
+        let (image, kind) = self.psp_image(0, addr, None).map_err(|why| (Rule::FirmwareImage, why))?;
+        let fits = types_of_component(component);
+        if kind != 0 && !fits.is_empty() && !fits.contains(&kind) {
+            return Err((Rule::FirmwareImage, format!("the image is of type {kind:#x}, not {fits:#x?}")));
+        }
         let sum = hash(&image);
         if let Some(last) = self.psp.components.last() {
             let before = ORDER.iter().position(|c| *c == last.0).unwrap_or(0);
@@ -263,26 +267,32 @@ impl Device {
         Ok(sum)
     }
 
-    /// Reads an image. Its header says how long it is; with `size` they must agree.
-    fn psp_image(&mut self, vmid: u8, addr: u64, size: Option<u32>) -> Result<Vec<u8>, String> {
+    /// Reads an image and its type. Its header says how long it is; with a firmware type and size
+    /// from a command they must agree.
+    fn psp_image(
+        &mut self,
+        vmid: u8,
+        addr: u64,
+        command: Option<(u32, u32)>,
+    ) -> Result<(Vec<u8>, u8), String> {
         let fault = |f: MemFault| format!("memory fault at {:#x}", f.va);
         let mut head = vec![0; 0x100];
         self.mem_read(access(vmid, Kind::Read), addr, &mut head).map_err(fault)?;
-        let header = Header::parse(&head);
-        let len = match (header, size) {
-            (Some(h), Some(size)) if h.len() != u64::from(size) => {
-                return Err(format!("its header gives {:#x} bytes, the command {size:#x}", h.len()));
+        let header = Header::parse(&head).ok_or_else(|| format!("no image header at {addr:#x}"))?;
+        let mut len = header.len();
+        if let Some((kind, size)) = command {
+            let size = u64::from(size);
+            if len > size || len < size && !may_be_padded(kind) {
+                return Err(format!("its header gives {len:#x} bytes, the command {size:#x}"));
             }
-            (Some(h), None) => h.len(),
-            (Some(_), Some(size)) => u64::from(size),
-            (None, _) => return Err(format!("no image header at {addr:#x}")),
-        };
-        if len > MAX_IMAGE || len <= OVERHEAD as u64 {
+            len = size;
+        }
+        if len > MAX_IMAGE || header.is_empty() {
             return Err(format!("{len:#x} bytes are no image's length"));
         }
         let mut image = vec![0; len as usize];
         self.mem_read(access(vmid, Kind::Read), addr, &mut image).map_err(fault)?;
-        Ok(image)
+        Ok((image, header.kind))
     }
 
     fn psp_control(&mut self, value: u32) {
@@ -493,8 +503,16 @@ impl Device {
         if self.psp.autoload && kind != FW_SMU && !self.config.judge {
             self.violation(Rule::FirmwareOrder, format!("firmware type {kind} after RLC autoload"));
         }
-        let image = match self.psp_image(vmid, at, Some(size)) {
-            Ok(image) => image,
+        let fits = types_of_firmware(kind);
+        let image = match self.psp_image(vmid, at, Some((kind, size))) {
+            Ok((_, found)) if found != 0 && !fits.is_empty() && !fits.contains(&found) => {
+                self.violation(
+                    Rule::FirmwareImage,
+                    format!("firmware type {kind}: the image is of type {found:#x}, not {fits:#x?}"),
+                );
+                return ERR_SECURITY;
+            }
+            Ok((image, _)) => image,
             Err(why) => {
                 self.violation(Rule::FirmwareImage, format!("firmware type {kind}: {why}"));
                 return ERR_SECURITY;
