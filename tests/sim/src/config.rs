@@ -130,7 +130,7 @@ pub enum ConfigError {
     #[error("unknown GPU '{0}': one of navi31, navi32, navi33, navi44, navi48")]
     Gpu(String),
     /// Unknown key.
-    #[error("unknown key '{0}': one of state, bar, count, fault, clock, id, scratch7")]
+    #[error("unknown key '{0}': one of state, bar, count, fault, clock, seed, scratch7")]
     Key(String),
     /// Bad value of a key.
     #[error("'{1}' is no value for '{0}'")]
@@ -163,6 +163,9 @@ pub struct Config {
     pub scratch7: u32,
     /// A foreign trace is judged: violations are reported, and fresh data is served all the same.
     pub judge: bool,
+    /// Registers that nothing sets hold the CRC-32 of their dword address instead of 0, so that a
+    /// driver that forgets to keep the other fields shows.
+    pub seeded: bool,
 }
 
 impl Config {
@@ -179,6 +182,7 @@ impl Config {
             clock: ClockKind::Virtual,
             scratch7: 0xA000_0006,
             judge: false,
+            seeded: false,
         })
     }
 
@@ -224,6 +228,13 @@ impl Config {
                 "scratch7" => {
                     config.scratch7 =
                         parse_number(value).and_then(|v| u32::try_from(v).ok()).ok_or_else(bad)?
+                }
+                "seed" => {
+                    config.seeded = match value {
+                        "zero" => false,
+                        "crc32" => true,
+                        _ => return Err(bad()),
+                    }
                 }
                 "fault" => config.faults.push(Fault::parse(value)?),
                 _ => return Err(ConfigError::Key(key.into())),

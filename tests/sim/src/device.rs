@@ -80,7 +80,7 @@ impl Device {
         let chip = config.chip;
         let mut d = Device {
             pci: ConfigSpace::new(chip, config.bar0, config.index),
-            regs: RegFile::new(chip),
+            regs: RegFile::new(chip, config.seeded),
             vram: Vram::new(chip.vram_bytes()),
             dma: DmaMap::default(),
             gmc: Gmc::default(),
@@ -124,6 +124,7 @@ impl Device {
         }
         // Byte offset of the flush register (`nbio_2_3_default.h`).
         self.regs.put("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", 0x385c);
+        self.regs.put("SCRATCH_REG7", 0);
         self.psp_cold();
     }
 

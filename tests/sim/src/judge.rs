@@ -136,6 +136,10 @@ impl Judge<'_> {
                 let data = hex(row["data"].as_str().unwrap_or_default());
                 self.gpu.write(2, number("off")?, &data).map_err(bus)?;
             }
+            "cfg_w" => {
+                let len = number("size")?.min(4) as usize;
+                self.gpu.config_write(number("off")? as u16, &number("val")?.to_le_bytes()[..len]);
+            }
             "sleep" => self.gpu.advance_us(number("us")?),
             _ => return Ok(()),
         }

@@ -64,6 +64,25 @@ pub(crate) enum Action {
     IhRptr(u8),
 }
 
+impl Action {
+    /// Registers that tell a state start with 0 also where others are seeded.
+    fn seeded(self) -> bool {
+        matches!(self, Action::FaultCntl(_) | Action::MecCntl | Action::MecStart | Action::SdmaCntl(_))
+            || matches!(
+                self,
+                Action::SdmaQueue(..) | Action::IhCntl(_) | Action::IhRptr(_) | Action::SoftReset
+            )
+            || matches!(self, Action::InvReq(..) | Action::PcieData(_) | Action::RsmuData | Action::MmData)
+    }
+}
+
+/// CRC-32 (IEEE), as the seeded traces use it.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, b| {
+        (0..8).fold(crc ^ u32::from(*b), |c, _| if c & 1 != 0 { c >> 1 ^ 0xedb8_8320 } else { c >> 1 })
+    })
+}
+
 /// How a register is banked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bank {
@@ -79,6 +98,7 @@ pub(crate) struct RegFile {
     values: HashMap<u32, u32>,
     banked: HashMap<(u32, u32), u32>,
     grbm: u32,
+    seeded: bool,
 }
 
 fn suffix(name: &str, prefix: &str) -> Option<u8> {
@@ -213,8 +233,16 @@ fn tables(chip: &'static Chip) -> Arc<Tables> {
 }
 
 impl RegFile {
-    pub(crate) fn new(chip: &'static Chip) -> RegFile {
-        RegFile { tables: tables(chip), values: HashMap::new(), banked: HashMap::new(), grbm: 0 }
+    pub(crate) fn new(chip: &'static Chip, seeded: bool) -> RegFile {
+        RegFile { tables: tables(chip), values: HashMap::new(), banked: HashMap::new(), grbm: 0, seeded }
+    }
+
+    /// What a register holds that nothing has set.
+    fn initial(&self, addr: u32) -> u32 {
+        if !self.seeded || self.tables.actions.get(&addr).is_some_and(|a| !a.seeded()) {
+            return 0;
+        }
+        crc32(&addr.to_le_bytes())
     }
 
     /// True if this GPU has the register.
@@ -258,10 +286,11 @@ impl RegFile {
     }
 
     pub(crate) fn get_at(&self, addr: u32, grbm: u32) -> u32 {
-        match self.key(addr, grbm) {
-            Some(k) => self.banked.get(&k).copied().unwrap_or(0),
-            None => self.values.get(&addr).copied().unwrap_or(0),
-        }
+        let value = match self.key(addr, grbm) {
+            Some(k) => self.banked.get(&k).copied(),
+            None => self.values.get(&addr).copied(),
+        };
+        value.unwrap_or_else(|| self.initial(addr))
     }
 
     pub(crate) fn set_at(&mut self, addr: u32, grbm: u32, value: u32) {
@@ -344,4 +373,54 @@ impl RegFile {
 
 fn mask(width: u8) -> u32 {
     if width >= 32 { u32::MAX } else { (1 << width) - 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chip::chip;
+
+    fn file() -> RegFile {
+        RegFile::new(chip("navi31").unwrap(), false)
+    }
+
+    #[test]
+    fn registers_stand_where_discovery_and_headers_put_them() {
+        let f = file();
+        // Addresses of the reference's trace on the same bases.
+        for (name, addr) in [
+            ("MP0_SMN_C2PMSG_81", 0x16091),
+            ("MP1_SMN_C2PMSG_90", 0x1629a),
+            ("SCRATCH_REG7", 49223),
+            ("BIF_BX_PF0_RSMU_INDEX", 20),
+            ("S2A_DOORBELL_ENTRY_2_CTRL", 5_274_178),
+            ("IH_RB_WPTR", 4388),
+            ("HDP_MEM_POWER_CTRL", 4084),
+            ("MMMC_VM_FB_LOCATION_BASE", 108_780),
+        ] {
+            assert_eq!(f.addr(name), Some(addr), "{name}");
+        }
+        assert!(!f.known(0x3_ffff));
+    }
+
+    #[test]
+    fn queue_and_vmid_registers_are_banked() {
+        let mut f = file();
+        f.put("GRBM_GFX_CNTL", 4);
+        f.put("CP_HQD_VMID", 3);
+        f.put("GRBM_GFX_CNTL", 4 | 1 << 8);
+        assert_eq!(f.val("CP_HQD_VMID"), 0);
+        f.put("GRBM_GFX_CNTL", 0xf0);
+        f.put("SH_MEM_BASES", 7);
+        f.put("GRBM_GFX_CNTL", 0);
+        assert_eq!((f.val("SH_MEM_BASES"), f.val_at("CP_HQD_VMID", 4)), (0, 3));
+    }
+
+    #[test]
+    fn seeded_registers_hold_the_crc_of_their_address() {
+        let f = RegFile::new(chip("navi31").unwrap(), true);
+        // RCC_DEV0_EPF2_STRAP2 in `boot_seeded`.
+        assert_eq!(f.get(67_424_514), 1_678_199_181);
+        assert_eq!(f.val("CP_STAT"), 0);
+    }
 }
