@@ -17,3 +17,19 @@ pub use error::{FileName, FwError, Problem};
 pub use names::{Versions, is_kicker};
 pub use parse::{File, FileKind, HEAD, MAX_FILE, MAX_PIECES, Piece, Role};
 pub use set::{BadSeek, FirmwareSet, Listed, MAX_FILES, MAX_IMAGES, Memory, OpenError, SetFile};
+
+#[cfg(feature = "std")]
+mod emit;
+#[cfg(feature = "std")]
+pub mod files;
+#[cfg(feature = "std")]
+mod pinned;
+#[cfg(feature = "std")]
+pub mod synthetic;
+
+#[cfg(feature = "std")]
+pub use emit::{EmitError, Repr};
+#[cfg(feature = "std")]
+pub use files::{FindError, SearchPath, Source};
+#[cfg(feature = "std")]
+pub use pinned::{PINNED, Pinned};

@@ -196,6 +196,13 @@ impl<R: Read + Seek> FirmwareSet<R> {
     }
 }
 
+impl<R> SetFile<R> {
+    /// Where its bytes come from.
+    pub fn source(&self) -> &R {
+        &self.source
+    }
+}
+
 impl<R: Read + Seek> SetFile<R> {
     fn new(kind: FileKind, name: FileName, mut source: R) -> Result<Self, FwError> {
         let parsed = source
