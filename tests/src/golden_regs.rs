@@ -4,7 +4,7 @@
 //! index, offset and bit fields; `device.json` gives the IP versions and base addresses.
 
 use amdev_core::reg::{Bases, Block, MAX_BASES, Reg, RegFile, tables};
-use amdev_regs::{Db, list};
+use amdev_regs::{Db, core_name};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -138,7 +138,7 @@ fn compare_core(
     want: &UsedRegister,
 ) {
     let table = file.table(block).map_or(version, |t| t.version);
-    let role = list::core_name(block_name, table, name);
+    let role = core_name(block_name, table, name);
     let Some(reg) = Reg::from_name(&role.name) else {
         report.differences.push(format!("{name}: core has no {}", role.name));
         return;

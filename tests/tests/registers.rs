@@ -4,7 +4,7 @@
 use amdev_core::reg::smu::{self, Clock, Mailbox, Message, Metric, SmuError, Span, Table};
 use amdev_core::reg::tables::{self, UnsupportedVersion};
 use amdev_core::reg::{Block, Field, Hub, MAX_BASES, Reg, RegDef, RegError, RegFile, f, r, ra};
-use amdev_regs::{Db, list};
+use amdev_regs::{Db, core_name};
 use amdev_tests::{golden, golden_regs};
 use proptest::prelude::*;
 
@@ -207,7 +207,7 @@ fn core_tables_agree_with_the_database() {
             let reg = Reg(table.first_reg + i as u16);
             assert_eq!(reg.block(), table.block, "{reg}");
             assert!(usize::from(def.segment) < MAX_BASES, "{reg}: segment {}", def.segment);
-            let named = |name: &str| list::core_name(&block, table.version, name);
+            let named = |name: &str| core_name(&block, table.version, name);
             let Some(theirs) = db.at(def.segment, def.offset).find(|r| {
                 // Before gfx10 the hubs' registers have no prefix.
                 named(r.name).name == reg.name()

@@ -16,7 +16,9 @@ mod db;
 pub mod emit;
 pub mod headers;
 pub mod list;
+mod roles;
 pub mod smu;
 pub mod versions;
 
 pub use db::{Db, Field, Register};
+pub use roles::{CoreName, core_name};

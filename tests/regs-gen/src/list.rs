@@ -34,7 +34,7 @@ pub struct Entry {
 }
 
 #[derive(Clone, Debug)]
-enum Select {
+pub(crate) enum Select {
     All,
     Names(Vec<String>),
 }
@@ -122,17 +122,17 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     out
 }
 
-struct Line {
-    number: usize,
-    section: String,
-    name: String,
-    alternatives: Vec<(Vec<u8>, String)>,
-    select: Select,
-    strip: Option<String>,
-    each: bool,
+pub(crate) struct Line {
+    pub(crate) number: usize,
+    pub(crate) section: String,
+    pub(crate) name: String,
+    pub(crate) alternatives: Vec<(Vec<u8>, String)>,
+    pub(crate) select: Select,
+    pub(crate) strip: Option<String>,
+    pub(crate) each: bool,
 }
 
-fn parse_line(number: usize, section: &str, line: &str) -> Result<Line, String> {
+pub(crate) fn parse_line(number: usize, section: &str, line: &str) -> Result<Line, String> {
     let (left, right) = match line.split_once(" = ") {
         Some((l, r)) => (l.trim(), Some(r.trim())),
         None => (line, None),
@@ -202,7 +202,7 @@ fn ranges(name: &str) -> Result<Ranges<'_>, String> {
     Ok((texts, out))
 }
 
-fn substitute(text: &str, numbers: &[u32]) -> String {
+pub(crate) fn substitute(text: &str, numbers: &[u32]) -> String {
     numbers
         .iter()
         .enumerate()
@@ -358,7 +358,7 @@ fn join(texts: &[&str]) -> String {
     out.trim_end_matches('_').to_owned()
 }
 
-fn expand(name: &str) -> Result<Vec<(Vec<u32>, String)>, String> {
+pub(crate) fn expand(name: &str) -> Result<Vec<(Vec<u32>, String)>, String> {
     let (texts, dims) = ranges(name)?;
     let mut out: Vec<(Vec<u32>, String)> =
         vec![(Vec::new(), texts.first().copied().unwrap_or("").to_owned())];
@@ -458,77 +458,4 @@ fn resolve(model: &mut Model, tables: &[Table<'_>], problems: &mut Vec<String>) 
     for (owner, list) in owned.into_iter().enumerate() {
         model.fields.extend(list.into_iter().map(|(name, places)| FieldEntry { owner, name, places }));
     }
-}
-
-/// What core calls a register of the headers, and the prefix its field names lose there.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CoreName {
-    /// Name in core.
-    pub name: String,
-    /// Prefix of field names in the headers that core leaves out.
-    pub strip: Option<String>,
-}
-
-/// Core's name for a register of the headers (without prefix) in a version of a block: the same
-/// name, unless `registers.txt` gives a role to it.
-pub fn core_name(block: &str, version: Version, name: &str) -> CoreName {
-    for role in roles() {
-        let hit = role.blocks.contains(&block)
-            && role.names.iter().any(|a| a.name == name && starts_with(version, &a.versions));
-        if hit {
-            return CoreName { name: role.core.clone(), strip: role.strip.clone() };
-        }
-    }
-    CoreName { name: name.to_owned(), strip: None }
-}
-
-struct Role {
-    blocks: &'static [&'static str],
-    core: String,
-    names: Vec<Alternative>,
-    strip: Option<String>,
-}
-
-/// The roles of the checked-in list.
-fn roles() -> &'static [Role] {
-    static ROLES: std::sync::OnceLock<Vec<Role>> = std::sync::OnceLock::new();
-    ROLES.get_or_init(|| {
-        let mut out = Vec::new();
-        let mut section = String::new();
-        for (i, line) in include_str!("../registers.txt").lines().enumerate() {
-            let line = line.trim();
-            if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
-                section = name.to_owned();
-            }
-            if !line.contains(" = ") || line.starts_with('#') {
-                continue;
-            }
-            let Ok(line) = parse_line(i + 1, &section, line) else { continue };
-            let hubs: &[&str] = if line.section == "hub" { &["GC", "MM"] } else { &[""] };
-            for hub in hubs {
-                let block = match *hub {
-                    "GC" => "gc",
-                    "MM" => "mmhub",
-                    _ => line.section.as_str(),
-                };
-                let Some(at) = BLOCKS.iter().position(|b| *b == block) else { continue };
-                for (numbers, name) in expand(&line.name).unwrap_or_default() {
-                    out.push(Role {
-                        blocks: &BLOCKS[at..=at],
-                        core: format!("{hub}{name}"),
-                        names: line
-                            .alternatives
-                            .iter()
-                            .map(|(versions, alt)| Alternative {
-                                versions: versions.clone(),
-                                name: format!("{hub}{}", substitute(alt, &numbers)),
-                            })
-                            .collect(),
-                        strip: line.strip.as_ref().map(|s| substitute(s, &numbers)),
-                    });
-                }
-            }
-        }
-        out
-    })
 }
