@@ -4,7 +4,7 @@ use crate::config::{ClockKind, Config, Fault, State};
 use crate::discovery;
 use crate::env::{Access, Env, Hub, Interrupt, MemFault};
 use crate::gfx::Gfx;
-use crate::gmc::Gmc;
+use crate::gmc::{Gmc, who_name};
 use crate::gpu::{BusFault, Counts};
 use crate::host::DmaMap;
 use crate::ih::Ih;
@@ -205,21 +205,15 @@ impl Device {
     }
 
     /// Memory that nobody but firmware may write.
-    pub(crate) fn guard(&mut self, offset: u64, len: usize, who: &str) {
+    pub(crate) fn guard(&mut self, offset: u64, len: usize, who: impl Into<Option<Access>>) {
         let end = offset + len as u64;
-        let discovery = self.vram.size() - discovery::FROM_END;
-        if end > discovery {
-            self.violation(
-                Rule::FirmwareOverwritten,
-                format!("{who} writes the discovery table at {offset:#x}"),
-            );
-        }
-        if let Some((tmr, size)) = self.psp.tmr
-            && offset < tmr + size
-            && tmr < end
-        {
-            self.violation(Rule::FirmwareOverwritten, format!("{who} writes the TMR at {offset:#x}"));
-        }
+        let what = match self.psp.tmr {
+            _ if end > self.vram.size() - discovery::FROM_END => "discovery table",
+            Some((tmr, size)) if offset < tmr + size && tmr < end => "TMR",
+            _ => return,
+        };
+        let who = who.into().map_or_else(|| "the CPU".to_owned(), who_name);
+        self.violation(Rule::FirmwareOverwritten, format!("{who} writes the {what} at {offset:#x}"));
     }
 
     // Time.
@@ -473,7 +467,7 @@ impl Device {
                     );
                     return Ok(());
                 }
-                self.guard(offset, len, "the CPU");
+                self.guard(offset, len, None);
                 self.psp_memory_in_use(offset, len);
                 self.vram.cpu_write(offset, data);
             }
@@ -615,7 +609,7 @@ impl Device {
             }
             Action::MmData => match self.mm_index() {
                 Err(at) if self.vram.contains(at, 4) => {
-                    self.guard(at, 4, "the CPU");
+                    self.guard(at, 4, None);
                     self.vram.cpu_write(at, &value.to_le_bytes());
                 }
                 Err(_) => {}

@@ -21,6 +21,9 @@ const PDE_PTE: u64 = 1 << 54;
 const LEAF_GFX12: u64 = 1 << 63;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
+/// Slots for recent translations.
+const RECENT: usize = 1024;
+
 /// Invalidation takes this long.
 const INVALIDATE_NS: u64 = 2_000;
 
@@ -54,6 +57,8 @@ enum Cause {
 #[derive(Default)]
 pub(crate) struct Gmc {
     tlb: HashMap<(Hub, u8, u64), Entry>,
+    /// The last translations, by page; only a copy of `tlb`.
+    recent: Vec<Option<((Hub, u8, u64), Entry)>>,
     /// Semaphores taken, by hub and engine.
     sems: HashMap<(Hub, u8), bool>,
     reporting: bool,
@@ -167,7 +172,7 @@ impl Device {
                     format!("page table entry at VRAM {at:#x} is walked before an HDP flush"),
                 );
             }
-            self.vram.tables.insert(at / PAGE, ());
+            self.vram.mark_table(at / PAGE);
             self.vram.engine_read(at, &mut b);
         }
         Ok(u64::from_le_bytes(b))
@@ -252,6 +257,22 @@ impl Device {
     /// The leaf for a page, through the TLB.
     fn lookup(&mut self, hub: Hub, vmid: u8, va: u64) -> Result<u64, Cause> {
         let key = (hub, vmid, va / PAGE);
+        let generation = self.vram.table_generation;
+        let slot = key.2 as usize % RECENT;
+        if let Some(Some((known, entry))) = self.gmc.recent.get(slot)
+            && *known == key
+            && entry.generation == generation
+        {
+            return Ok(entry.pte);
+        }
+        let pte = self.lookup_tlb(key, va)?;
+        self.gmc.recent.resize(RECENT, None);
+        self.gmc.recent[slot] = self.gmc.tlb.get(&key).map(|e| (key, *e));
+        Ok(pte)
+    }
+
+    fn lookup_tlb(&mut self, key: (Hub, u8, u64), va: u64) -> Result<u64, Cause> {
+        let (hub, vmid, _) = key;
         let generation = self.vram.table_generation;
         if let Some(entry) = self.gmc.tlb.get(&key).copied() {
             if entry.generation == generation {
@@ -403,7 +424,7 @@ impl Device {
                     if !self.vram.contains(offset, n) {
                         return Err(self.fault(who, at, Cause::Mapping));
                     }
-                    self.guard(offset, n, &who_name(who));
+                    self.guard(offset, n, who);
                     self.vram.engine_write(offset, part);
                 }
                 Place::System(addr) => {
@@ -464,6 +485,7 @@ impl Device {
 
     /// An invalidation is done.
     pub(crate) fn invalidated(&mut self, hub: Hub, engine: u8, vmids: u32) {
+        self.gmc.recent.clear();
         self.gmc.tlb.retain(|(h, vmid, _), _| *h != hub || vmids >> vmid & 1 == 0);
         let ack = format!("{}VM_INVALIDATE_ENG{engine}_ACK", prefix(hub));
         let old = self.regs.val(&ack);
@@ -472,6 +494,7 @@ impl Device {
 
     /// L2_CNTL2.INVALIDATE_ALL_L1_TLBS and INVALIDATE_L2_CACHE, or a context that is rewritten.
     pub(crate) fn drop_tlb(&mut self, hub: Hub, vmid: Option<u8>) {
+        self.gmc.recent.clear();
         self.gmc.tlb.retain(|(h, v, _), _| *h != hub || vmid.is_some_and(|m| m != *v));
     }
 
@@ -497,6 +520,7 @@ impl Device {
     }
 }
 
-fn who_name(who: Access) -> String {
+/// An accessor's name for reports.
+pub(crate) fn who_name(who: Access) -> String {
     format!("{:?}HUB client {} VMID {}", who.hub, who.client, who.vmid)
 }

@@ -1,18 +1,23 @@
 //! VRAM as sparse pages, and the HDP in front of it: what the CPU writes through BAR0 stays in the
 //! HDP's write path until it is flushed, so engines do not see it before.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 const PAGE: usize = 4096;
 
-type Page = Box<[u8; PAGE]>;
+/// Pages in a directory.
+const DIR: usize = 512;
 
-fn zero() -> Page {
-    Box::new([0; PAGE])
+struct Page {
+    bytes: [u8; PAGE],
+    /// The page was walked as a page table.
+    table: bool,
 }
 
+type Dir = Box<[Option<Box<Page>>; DIR]>;
+
 struct Pending {
-    data: Page,
+    data: Box<[u8; PAGE]>,
     /// One bit for each byte that waits.
     mask: [u64; PAGE / 64],
 }
@@ -26,12 +31,10 @@ impl Pending {
 /// Simulated VRAM.
 pub(crate) struct Vram {
     size: u64,
-    pages: HashMap<u64, Page>,
+    dirs: Vec<Option<Dir>>,
     pending: BTreeMap<u64, Pending>,
     /// Engines and the CPU see the same (a foreign trace is judged).
     pub(crate) fresh: bool,
-    /// VRAM pages that hold page tables; a store to one makes cached translations suspect.
-    pub(crate) tables: HashMap<u64, ()>,
     /// Counts stores to page tables.
     pub(crate) table_generation: u64,
 }
@@ -40,11 +43,35 @@ impl Vram {
     pub(crate) fn new(size: u64) -> Vram {
         Vram {
             size,
-            pages: HashMap::new(),
+            dirs: Self::directories(size),
             pending: BTreeMap::new(),
             fresh: false,
-            tables: HashMap::new(),
             table_generation: 0,
+        }
+    }
+
+    fn directories(size: u64) -> Vec<Option<Dir>> {
+        let count = size.div_ceil((PAGE * DIR) as u64);
+        (0..count).map(|_| None).collect()
+    }
+
+    fn page(&self, page: u64) -> Option<&Page> {
+        let page = page as usize;
+        self.dirs.get(page / DIR)?.as_ref()?[page % DIR].as_deref()
+    }
+
+    /// The page, made if it is not there; `None` past the end.
+    fn page_mut(&mut self, page: u64) -> Option<&mut Page> {
+        let page = page as usize;
+        let dir = self.dirs.get_mut(page / DIR)?;
+        let dir = dir.get_or_insert_with(|| Box::new([const { None }; DIR]));
+        Some(dir[page % DIR].get_or_insert_with(|| Box::new(Page { bytes: [0; PAGE], table: false })))
+    }
+
+    /// The page is used as a page table: stores to it make cached translations suspect.
+    pub(crate) fn mark_table(&mut self, page: u64) {
+        if let Some(p) = self.page_mut(page) {
+            p.table = true;
         }
     }
 
@@ -75,8 +102,8 @@ impl Vram {
     fn load(&self, at: u64, buf: &mut [u8]) {
         for (page, off, range) in Self::chunks(at, buf.len()) {
             let n = range.len();
-            match self.pages.get(&page) {
-                Some(p) => buf[range].copy_from_slice(&p[off..off + n]),
+            match self.page(page) {
+                Some(p) => buf[range].copy_from_slice(&p.bytes[off..off + n]),
                 None => buf[range].fill(0),
             }
         }
@@ -85,21 +112,22 @@ impl Vram {
     fn store(&mut self, at: u64, data: &[u8]) {
         for (page, off, range) in Self::chunks(at, data.len()) {
             let n = range.len();
-            if self.tables.contains_key(&page) {
-                self.table_generation += 1;
-            }
-            if !self.pages.contains_key(&page) && data[range.clone()].iter().all(|b| *b == 0) {
+            if self.page(page).is_none() && data[range.clone()].iter().all(|b| *b == 0) {
                 continue;
             }
-            self.pages.entry(page).or_insert_with(zero)[off..off + n].copy_from_slice(&data[range]);
+            let Some(p) = self.page_mut(page) else { continue };
+            p.bytes[off..off + n].copy_from_slice(&data[range]);
+            self.table_generation += u64::from(p.table);
         }
     }
 
     /// The CPU writes through BAR0.
     pub(crate) fn cpu_write(&mut self, at: u64, data: &[u8]) {
         for (page, off, range) in Self::chunks(at, data.len()) {
-            let p =
-                self.pending.entry(page).or_insert_with(|| Pending { data: zero(), mask: [0; PAGE / 64] });
+            let p = self
+                .pending
+                .entry(page)
+                .or_insert_with(|| Pending { data: Box::new([0; PAGE]), mask: [0; PAGE / 64] });
             p.data[off..off + range.len()].copy_from_slice(&data[range.clone()]);
             for i in off..off + range.len() {
                 p.mask[i / 64] |= 1 << (i % 64);
@@ -183,9 +211,8 @@ impl Vram {
 
     /// Loses everything, as a reset does.
     pub(crate) fn clear(&mut self) {
-        self.pages.clear();
+        self.dirs = Self::directories(self.size);
         self.pending.clear();
-        self.tables.clear();
         self.table_generation += 1;
     }
 }
