@@ -8,7 +8,7 @@ use crate::gmc::{Gmc, who_name};
 use crate::gpu::{BusFault, Counts};
 use crate::host::DmaMap;
 use crate::ih::Ih;
-use crate::pci::{BAR2_LEN, BAR5_LEN, ConfigEvent, ConfigSpace};
+use crate::pci::{BAR2_LEN, BAR5_LEN, ConfigEvent, ConfigSpace, ROM_LEN};
 use crate::psp::Psp;
 use crate::regs::{Action, RegFile};
 use crate::smu::Smu;
@@ -155,6 +155,13 @@ impl Device {
             State::Amdev | State::Malformed => {
                 let scratch = self.config.scratch7;
                 self.regs.put("SCRATCH_REG7", scratch);
+                // What the reference leaves behind (`fini` of `initial_regs.json`).
+                self.regs.put("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", 1);
+                let g = if self.config.chip.gfx12() { "GDC_S2A0_" } else { "" };
+                for (port, value) in [(0, 0x3000_0007), (1, 0x0005_7801), (2, 0x3009_001d), (3, 0x3000_000d)]
+                {
+                    self.regs.put(&format!("{g}S2A_DOORBELL_ENTRY_{port}_CTRL"), value);
+                }
                 if state == State::Malformed {
                     self.regs.put("GCVM_CONTEXT0_CNTL", 0x01ff_fe07);
                 }
@@ -340,6 +347,17 @@ impl Device {
         self.post();
     }
 
+    /// System memory is taken away; a queue that works may not lose what it uses.
+    pub(crate) fn dma_unmap(&mut self, iova: u64, len: u64) -> bool {
+        if self.engines_busy() && self.cached_system(iova, len) {
+            self.violation(
+                Rule::MemoryInUse,
+                format!("system memory at {iova:#x} is unmapped while a queue works that used it"),
+            );
+        }
+        self.dma.unmap(iova, len)
+    }
+
     // Interrupts.
 
     pub(crate) fn send_msi(&mut self) {
@@ -389,6 +407,7 @@ impl Device {
             0 => self.pci.bar0(),
             2 => BAR2_LEN,
             5 => BAR5_LEN,
+            6 => ROM_LEN,
             _ => 0,
         };
         match offset.checked_add(len as u64) {
@@ -441,6 +460,12 @@ impl Device {
                     word.copy_from_slice(&value.to_le_bytes());
                 }
             }
+            6 => {
+                // An option ROM without contents: signature and length only.
+                for (i, b) in buf.iter_mut().enumerate() {
+                    *b = *[0x55, 0xaa, (ROM_LEN / 512) as u8].get(offset as usize + i).unwrap_or(&0);
+                }
+            }
             _ => {
                 self.violation(Rule::BadAccess, format!("read of a doorbell at {offset:#x}"));
                 buf.fill(0);
@@ -469,6 +494,7 @@ impl Device {
                 }
                 self.guard(offset, len, None);
                 self.psp_memory_in_use(offset, len);
+                self.ring_memory_in_use(offset, len);
                 self.vram.cpu_write(offset, data);
             }
             5 => {
@@ -482,6 +508,7 @@ impl Device {
                     self.register_write((offset / 4) as u32 + i as u32, value);
                 }
             }
+            6 => self.violation(Rule::BadAccess, "write to the expansion ROM"),
             _ => {
                 self.aligned(bar, offset, len)?;
                 let value = match *data {

@@ -465,6 +465,36 @@ impl Device {
         running.busy_until = running.busy_until.max(now + POLL_NS);
     }
 
+    /// The CPU writes VRAM; ring words that a queue has still to execute must stay.
+    pub(crate) fn ring_memory_in_use(&mut self, offset: u64, len: usize) {
+        let end = offset + len as u64;
+        let mut rings = Vec::new();
+        for q in self.gfx.compute.iter().filter(|q| !q.idle).filter_map(|q| q.queue.as_ref()) {
+            let c = q.config();
+            rings.push((c.vmid, c.ring_va, c.ring_dwords * 4, q.rptr() * 4, q.wptr() * 4));
+        }
+        for q in self.gfx.sdma.iter().filter(|q| !q.idle).filter_map(|q| q.queue.as_ref()) {
+            let c = q.config();
+            rings.push((c.vmid, c.ring_va, c.ring_bytes, q.rptr(), q.wptr()));
+        }
+        for (vmid, base, size, rptr, wptr) in rings {
+            let pending = wptr.wrapping_sub(rptr).min(size);
+            let mut at = 0;
+            while at < pending {
+                let va = base + (rptr.wrapping_add(at) & (size - 1));
+                let piece = (4096 - va % 4096).min(pending - at);
+                if self.cached_vram(Hub::Gc, vmid, va).is_some_and(|pa| pa < end && offset < pa + piece) {
+                    self.violation(
+                        Rule::MemoryInUse,
+                        format!("the CPU writes VRAM {offset:#x} over ring words that are not executed yet"),
+                    );
+                    return;
+                }
+                at += piece;
+            }
+        }
+    }
+
     /// When the next queue has something to do.
     pub(crate) fn next_engine(&self) -> Option<u64> {
         let compute = self.gfx.compute.iter().filter(|q| !q.idle).map(|q| q.busy_until);

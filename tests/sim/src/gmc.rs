@@ -21,6 +21,9 @@ const PDE_PTE: u64 = 1 << 54;
 const LEAF_GFX12: u64 = 1 << 63;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
+/// What a translation is known by: hub, VMID, page.
+type Key = (Hub, u8, u64);
+
 /// Slots for recent translations.
 const RECENT: usize = 1024;
 
@@ -56,9 +59,9 @@ enum Cause {
 
 #[derive(Default)]
 pub(crate) struct Gmc {
-    tlb: HashMap<(Hub, u8, u64), Entry>,
+    tlb: HashMap<Key, Entry>,
     /// The last translations, by page; only a copy of `tlb`.
-    recent: Vec<Option<((Hub, u8, u64), Entry)>>,
+    recent: Vec<Option<(Key, Entry)>>,
     /// Semaphores taken, by hub and engine.
     sems: HashMap<(Hub, u8), bool>,
     reporting: bool,
@@ -271,7 +274,7 @@ impl Device {
         Ok(pte)
     }
 
-    fn lookup_tlb(&mut self, key: (Hub, u8, u64), va: u64) -> Result<u64, Cause> {
+    fn lookup_tlb(&mut self, key: Key, va: u64) -> Result<u64, Cause> {
         let (hub, vmid, _) = key;
         let generation = self.vram.table_generation;
         if let Some(entry) = self.gmc.tlb.get(&key).copied() {
@@ -445,6 +448,18 @@ impl Device {
             Rule::UnmappedDma,
             format!("{} at {va:#x}: bus address {addr:#x}: {why}", who_name(who)),
         );
+    }
+
+    /// The VRAM page behind a virtual page, if it is in the TLB.
+    pub(crate) fn cached_vram(&self, hub: Hub, vmid: u8, va: u64) -> Option<u64> {
+        let pte = self.gmc.tlb.get(&(hub, vmid, va / PAGE))?.pte;
+        (pte & SYSTEM == 0).then_some((pte & ADDRESS) + va % PAGE)
+    }
+
+    /// True if a translation leads into this range of bus addresses.
+    pub(crate) fn cached_system(&self, addr: u64, len: u64) -> bool {
+        let inside = |pte: u64| pte & SYSTEM != 0 && (pte & ADDRESS).wrapping_sub(addr) < len;
+        self.gmc.tlb.values().any(|e| inside(e.pte))
     }
 
     /// INVALIDATE_ENGn_REQ was written.

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::device::Device;
 use crate::host::HostMemory;
-use crate::pci::{BAR2_LEN, BAR5_LEN};
+use crate::pci::{BAR2_LEN, BAR5_LEN, ROM_LEN};
 use crate::violation::Violation;
 use std::sync::{Arc, Mutex, MutexGuard};
 use thiserror::Error;
@@ -77,12 +77,14 @@ impl SimGpu {
         self.lock().config.clone()
     }
 
-    /// Length of a window in bytes: 0 VRAM, 2 doorbells, 5 registers; 0 for any other.
+    /// Length of a window in bytes: 0 VRAM, 2 doorbells, 5 registers, 6 the
+    /// expansion ROM; 0 for any other.
     pub fn bar_len(&self, bar: u8) -> u64 {
         match bar {
             0 => self.lock().pci.bar0(),
             2 => BAR2_LEN,
             5 => BAR5_LEN,
+            6 => ROM_LEN,
             _ => 0,
         }
     }
@@ -117,7 +119,7 @@ impl SimGpu {
 
     /// Takes the mappings inside the range away; false if there was none.
     pub fn dma_unmap(&self, iova: u64, len: u64) -> bool {
-        self.lock().dma.unmap(iova, len)
+        self.lock().dma_unmap(iova, len)
     }
 
     /// Microseconds since power on.

@@ -14,7 +14,7 @@ const COMMAND: usize = 0x04;
 /// Lengths of the two fixed windows (`device.json` of the traces; 256 registers pages of 4 KiB).
 pub(crate) const BAR2_LEN: u64 = 2 << 20;
 pub(crate) const BAR5_LEN: u64 = 1 << 20;
-const ROM_LEN: u64 = 128 << 10;
+pub(crate) const ROM_LEN: u64 = 128 << 10;
 
 /// What a configuration write asks the device to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -152,6 +152,32 @@ fn doorbells_of_nobody_are_reported() {
 }
 
 #[test]
+fn what_a_working_queue_uses_may_not_be_taken_away() {
+    let mut d = Driver::new("navi31");
+    d.boot();
+    let host = VecMemory::new(0x1000);
+    assert!(d.gpu.dma_map(0x7000_0000, 0x1000, host));
+    d.map(9, 0x7000_0000, 0x77);
+    d.invalidate("GC");
+    d.compute_queue(VA + 0x4000, 0x400);
+    // WAIT_REG_MEM: memory at page 9 equal 1, which never comes.
+    let va = VA + 0x9000;
+    let wait = [0xC005_3C00, 3 | 1 << 4, va as u32, (va >> 32) as u32, 1, u32::MAX, 4];
+    d.vram(HEAP + 0x4000, &words(&wait));
+    d.hdp();
+    d.ring(6, 7);
+    d.gpu.advance_us(100);
+    assert_eq!(rules(&d), []);
+    d.vram(HEAP + 0x4000, &words(&wait));
+    d.hdp();
+    assert_eq!(rules(&d), [Rule::MemoryInUse], "ring words that are not executed yet");
+    assert!(d.gpu.dma_unmap(0x7000_0000, 0x1000));
+    assert_eq!(rules(&d), [Rule::MemoryInUse]);
+    d.gpu.advance_us(100);
+    assert_eq!(rules(&d), [Rule::UnmappedDma]);
+}
+
+#[test]
 fn dequeuing_ends_a_queue() {
     let mut d = Driver::new("navi31");
     d.boot();
