@@ -1,6 +1,7 @@
 //! Registers: core's tables and the complete database against the reference and the headers, and
 //! the operations on register values.
 
+use amdev_core::chip;
 use amdev_core::reg::smu::{self, Clock, Mailbox, Message, Metric, SmuError, Span, Table};
 use amdev_core::reg::tables::{self, UnsupportedVersion};
 use amdev_core::reg::{Block, Field, Hub, MAX_BASES, Reg, RegDef, RegError, RegFile, f, r, ra};
@@ -321,6 +322,58 @@ fn smu_messages_have_the_numbers_the_reference_sent() {
         let ours = [Clock::Gfx, Clock::Memory, Clock::Fabric, Clock::Soc].map(|c| messages.clock(c).unwrap());
         assert_eq!(clocks, ours, "{device}: clock ids in the order the reference asks for them");
     }
+}
+
+/// The numbers that core's table of GPU generations repeats are those of the firmware's headers.
+#[test]
+fn gpu_generations_repeat_the_smu_numbers_of_the_headers() {
+    let mut reset_differs = Vec::new();
+    for device in DEVICES {
+        let json: serde_json::Value = serde_json::from_slice(&self::device(device)).unwrap();
+        let gc = json["ips"].as_array().unwrap().iter().find(|ip| ip["name"] == "GC_HWID").unwrap();
+        let part = |i: usize| gc["version"][i].as_u64().unwrap() as u8;
+        let chip = chip::find((part(0), part(1), part(2))).unwrap();
+        let (smu, _) = smu_of(device);
+        let (m, l) = (chip.smu, chip.metrics);
+        for (number, message) in [
+            (m.get_version, Message::GetSmuVersion),
+            (m.enable_all_features, Message::EnableAllSmuFeatures),
+            (m.dram_addr_high, Message::SetDriverDramAddrHigh),
+            (m.dram_addr_low, Message::SetDriverDramAddrLow),
+            (m.table_to_dram, Message::TransferTableSmu2Dram),
+            (m.set_soft_min, Message::SetSoftMinByFreq),
+            (m.set_soft_max, Message::SetSoftMaxByFreq),
+            (m.get_dpm_freq, Message::GetDpmFreqByIndex),
+        ] {
+            assert_eq!(Ok(number), smu.message(message), "{device} {message:?}");
+        }
+        for (offset, metric) in [
+            (l.gfxclk, Metric::AverageGfxclkFrequencyPostDs),
+            (l.memclk, Metric::AverageMemclkFrequencyPostDs),
+            (l.gfx_activity, Metric::AverageGfxActivity),
+            (l.mem_activity, Metric::AverageUclkActivity),
+            (l.power, Metric::AverageSocketPower),
+            (l.temperature, Metric::AvgTemperature),
+            (l.fan, Metric::AvgFanRpm),
+            (l.counter, Metric::MetricsCounter),
+        ] {
+            assert_eq!(offset, u32::from(smu.metric(metric).unwrap().offset), "{device} {metric:?}");
+        }
+        assert_eq!(
+            (Ok(l.table), l.len),
+            (smu.table(Table::SmuMetrics), u32::from(smu.metrics_size)),
+            "{device}"
+        );
+        let reset = match m.mode1_reset {
+            chip::Mode1::Message(n) => (Mailbox::Driver, n),
+            chip::Mode1::Debug(n) => (Mailbox::Debug, n),
+        };
+        if reset != smu.mode1_reset() {
+            reset_differs.push(device);
+        }
+    }
+    // On Navi32 (MP1 13.0.10) the reference uses the normal mailbox, Linux the debug one: either may do.
+    assert!(reset_differs.iter().all(|d| *d == "navi32"), "{reset_differs:?}");
 }
 
 /// Sizes and offsets that a C compiler gives (the reference's ctypes layouts of 13.0.0 and 14.0.2).
