@@ -5,8 +5,11 @@ use amdev_regs::headers::{Header, parse as parse_header};
 use amdev_regs::list::{Model, Table, build};
 use amdev_regs::versions::{TableSpec, parse as parse_versions, versions};
 
-/// A header pair with the registers and fields (name, lowest bit, mask) given.
-fn header(regs: &[(&str, u32, &[(&str, u32)])]) -> Header {
+/// Name, offset and fields (name and mask) of a register.
+type TestReg<'a> = (&'a str, u32, &'a [(&'a str, u32)]);
+
+/// A header pair with the registers and fields given.
+fn header(regs: &[TestReg<'_>]) -> Header {
     let (mut offsets, mut masks) = (String::new(), String::new());
     for (name, offset, fields) in regs {
         offsets += &format!("#define reg{name} {offset:#x}\n#define reg{name}_BASE_IDX 1\n");
@@ -83,7 +86,7 @@ fn a_family_becomes_an_array_with_one_set_of_fields() {
 
 #[test]
 fn a_family_whose_members_differ_is_refused_unless_each_has_its_own_fields() {
-    let regs: [(&str, u32, &[(&str, u32)]); 2] = [("X0", 0, &[("EN", 1)]), ("X1", 1, &[("EN", 2)])];
+    let regs: [TestReg<'_>; 2] = [("X0", 0, &[("EN", 1)]), ("X1", 1, &[("EN", 2)])];
     let tables = [(spec("gc", (1, 0, 0)), header(&regs))];
     let e = try_build("[gc]\nX{0..1} *\n", &tables).unwrap_err();
     assert!(e.starts_with("X1 differs from its family"), "{e}");
@@ -92,8 +95,7 @@ fn a_family_whose_members_differ_is_refused_unless_each_has_its_own_fields() {
 
 #[test]
 fn stripped_field_names_are_the_same_for_all_members() {
-    let regs: [(&str, u32, &[(&str, u32)]); 2] =
-        [("E0", 0, &[("PORT0_EN", 1)]), ("E1", 1, &[("PORT1_EN", 1)])];
+    let regs: [TestReg<'_>; 2] = [("E0", 0, &[("PORT0_EN", 1)]), ("E1", 1, &[("PORT1_EN", 1)])];
     let tables = [(spec("gc", (1, 0, 0)), header(&regs))];
     let model = try_build("[gc]\nE{0..1} = E{0} * strip=PORT{0}_\n", &tables).unwrap();
     assert_eq!(model.fields.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), ["EN"]);
