@@ -2,6 +2,7 @@
 
 pub mod golden_fw;
 pub mod golden_regs;
+pub mod replay;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

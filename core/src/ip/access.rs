@@ -388,6 +388,11 @@ impl<'a, B: Bus> Cx<'a, B> {
         self.slot.publish_event(Event { stage: None, at_us: now, counters: self.device.counters });
     }
 
+    /// Attributes the waits that follow to another stage, without entering it; the one before.
+    pub(crate) fn attribute(&mut self, stage: Stage) -> Stage {
+        core::mem::replace(&mut self.stage, stage)
+    }
+
     /// The stage that waits are attributed to.
     pub fn stage(&self) -> Stage {
         self.stage

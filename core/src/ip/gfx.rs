@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::firmware::UcodeStart;
 use crate::layout::Ready;
 use crate::queue::mqd::Mqd;
-use crate::reg::{Reg, f, r, ra};
+use crate::reg::{Field, Reg, f, r, ra};
 
 /// RLC autoload; Linux waits `usec_timeout` (100 ms) for it, hardware takes tens of milliseconds.
 const AUTOLOAD_US: u64 = 5_000_000;
@@ -100,15 +100,13 @@ async fn start_programs<B: Bus>(cx: &mut Cx<'_, B>, start: UcodeStart) -> Result
         select(cx, none)?;
         cx.write_pair(r::CP_PFP_PRGRM_CNTR_START, r::CP_PFP_PRGRM_CNTR_START_HI, pfp >> 2)?;
         select(cx, none)?;
-        cx.update(r::CP_ME_CNTL, &[(me::PFP_PIPE0_RESET, 1)])?;
-        cx.update(r::CP_ME_CNTL, &[(me::PFP_PIPE0_RESET, 0)])?;
+        pulse(cx, r::CP_ME_CNTL, me::PFP_PIPE0_RESET)?;
 
         let addr = start.me.ok_or(Error::MissingImage("ME"))?;
         select(cx, none)?;
         cx.write_pair(r::CP_ME_PRGRM_CNTR_START, r::CP_ME_PRGRM_CNTR_START_HI, addr >> 2)?;
         select(cx, none)?;
-        cx.update(r::CP_ME_CNTL, &[(me::ME_PIPE0_RESET, 1)])?;
-        cx.update(r::CP_ME_CNTL, &[(me::ME_PIPE0_RESET, 0)])?;
+        pulse(cx, r::CP_ME_CNTL, me::ME_PIPE0_RESET)?;
     }
     let addr = start.mec.ok_or(Error::MissingImage("MEC"))?;
     select(cx, Bank { me: 1, ..none })?;
@@ -119,8 +117,17 @@ async fn start_programs<B: Bus>(cx: &mut Cx<'_, B>, start: UcodeStart) -> Result
     // Instructions are 4 bytes long.
     cx.write_pair(r::CP_MEC_RS64_PRGRM_CNTR_START, r::CP_MEC_RS64_PRGRM_CNTR_START_HI, addr >> 2)?;
     select(cx, none)?;
-    cx.update(r::CP_MEC_RS64_CNTL, &[(mec::MEC_PIPE0_RESET, 1)])?;
-    cx.update(r::CP_MEC_RS64_CNTL, &[(mec::MEC_PIPE0_RESET, 0)])
+    pulse(cx, r::CP_MEC_RS64_CNTL, mec::MEC_PIPE0_RESET)
+}
+
+/// Sets a bit and clears it again; the register is read once.
+fn pulse<B: Bus>(device: &mut Device<B>, reg: Reg, bit: Field) -> Result<(), Error> {
+    let old = device.read(reg)?;
+    for value in [1, 0] {
+        let new = device.regs.merge(reg, old, &[(bit, value)])?;
+        device.write(reg, new)?;
+    }
+    Ok(())
 }
 
 fn init_shader_memory<B: Bus>(device: &mut Device<B>) -> Result<(), Error> {

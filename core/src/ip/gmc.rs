@@ -18,8 +18,8 @@ const INVALIDATE_US: u64 = 1_000_000;
 /// Invalidation engine that Linux keeps for the GART; the others are for rings.
 const ENGINE: usize = 17;
 const ENGINES: usize = 18;
-/// Levels of the tables below the root.
-const TABLE_DEPTH: u32 = 2;
+/// Levels of tables below the root: PDB1, PDB0 and PTB.
+const TABLE_DEPTH: u32 = 3;
 
 impl<B: Bus> Device<B> {
     fn hub_write(&mut self, hub: Hub, reg: PerHub<Reg>, value: u32) -> Result<(), Error> {
@@ -229,6 +229,15 @@ pub fn is_context_on<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<bool, E
     Ok(device.regs.get(value, f::hub::vm_context_cntl::ENABLE_CONTEXT[hub])? != 0)
 }
 
+/// Finds out which hubs translate, for a device that was booted before this program came to it.
+pub fn attach<B: Bus>(device: &mut Device<B>) -> Result<(), Error> {
+    for hub in [Hub::Mm, Hub::Gc] {
+        let on = is_context_on(device, hub)?;
+        device.hub_on(hub, on);
+    }
+    Ok(())
+}
+
 /// The raw fault status of a hub; 0 if no fault is latched.
 pub fn fault_status<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<u32, Error> {
     device.read(r::hub::VM_L2_PROTECTION_FAULT_STATUS[hub])
@@ -251,6 +260,13 @@ pub async fn flush_tlbs<B: Bus>(cx: &mut Cx<'_, B>, vmid: u8) -> Result<(), Erro
 }
 
 async fn invalidate<B: Bus>(cx: &mut Cx<'_, B>, hub: Hub, vmid: u8) -> Result<(), Error> {
+    let outer = cx.attribute(Stage::Tlb);
+    let result = request(cx, hub, vmid).await;
+    cx.attribute(outer);
+    result
+}
+
+async fn request<B: Bus>(cx: &mut Cx<'_, B>, hub: Hub, vmid: u8) -> Result<(), Error> {
     use f::hub::vm_invalidate_eng_req as t;
     if !cx.is_hub_on(hub) {
         return Ok(());

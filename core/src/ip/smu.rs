@@ -32,6 +32,12 @@ pub struct DpmTable {
 }
 
 impl DpmTable {
+    /// A table that is known already, in the order of [`CLOCKS`], MHz; more than 16 levels of a clock
+    /// are cut off.
+    pub fn from_levels(levels: [&[u16]; 4]) -> Self {
+        DpmTable { levels: levels.map(|l| l.iter().copied().take(MAX_LEVELS).collect()) }
+    }
+
     /// Levels of the `index`-th of [`CLOCKS`], lowest first; empty before they were asked for.
     pub fn levels(&self, index: usize) -> &[u16] {
         self.levels.get(index).map_or(&[], |l| l.as_slice())

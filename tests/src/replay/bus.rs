@@ -1,0 +1,730 @@
+//! A bus that answers out of a trace and judges what is written.
+
+use super::deviations::{Deviations, Row as DeviationRow};
+use super::firmware::is_stand_in;
+use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use amdev_core::firmware::{ImageId, SosComponent};
+use amdev_core::reg::{Reg, RegFile, r};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// An access of the trace. Keys are dword addresses, those of indirect accesses with bit 32 set.
+#[derive(Clone, Debug)]
+enum Row {
+    Read { key: u64, first: u32, left: u64, last: u32 },
+    Write { addr: u32, key: u64, value: u32 },
+}
+
+/// What the firmware's side of a replay knows and has seen.
+#[derive(Debug, Default)]
+pub(super) struct Psp {
+    /// Commands of `psp.json` still to come.
+    pub(super) commands: VecDeque<Value>,
+    /// Bootloader components of `psp.json` still to come.
+    pub(super) components: VecDeque<Value>,
+    /// Recorded responses: bytes from 864 on.
+    responses: VecDeque<Vec<u8>>,
+    /// Recorded messages: length and hash.
+    messages: VecDeque<(u64, String)>,
+    /// Every image with its length and types, to recognise stand-ins.
+    pub(super) images: Vec<(ImageId, u32, Vec<u32>)>,
+    /// Whether images are the real ones.
+    pub(super) real: bool,
+    pub(super) compared: usize,
+    pub(super) images_compared: usize,
+}
+
+const PAGE: u64 = 4096;
+
+/// The bus. Its clock is virtual.
+#[derive(Debug)]
+pub struct ReplayBus {
+    name: String,
+    rows: Vec<Row>,
+    at: usize,
+    regs: RegFile,
+    names: HashMap<u32, Reg>,
+    recorded: HashMap<(u64, u32), u32>,
+    written: HashMap<(u64, u32), u32>,
+    initial: HashMap<String, u32>,
+    seeded: bool,
+    bank: u32,
+    banked: HashMap<u64, bool>,
+    deviations: Deviations,
+    pub(super) used: BTreeMap<String, usize>,
+    pub(super) differences: Vec<String>,
+    pub(super) matched: usize,
+    pub(super) made: usize,
+    pub(super) reads: usize,
+    pub(super) ended: bool,
+    indirect: u32,
+    vram: HashMap<u64, Box<[u8; PAGE as usize]>>,
+    vram_len: u64,
+    mc_base: u64,
+    message_at: u64,
+    message_len: u64,
+    pub(super) psp: Psp,
+    clock: VirtualClock,
+}
+
+#[derive(Debug, Default)]
+struct VirtualClock(Cell<u64>);
+
+impl Clock for VirtualClock {
+    fn now_us(&self) -> u64 {
+        self.0.get()
+    }
+    fn wait_us(&self, us: u64) {
+        self.0.set(self.0.get() + us);
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).filter_map(|i| u8::from_str_radix(text.get(i * 2..i * 2 + 2)?, 16).ok()).collect()
+}
+
+const INDIRECT: u64 = 1 << 32;
+/// Where the answer starts in a command buffer (`struct psp_gfx_cmd_resp`).
+const RESPONSE_AT: u64 = 864;
+const COMMAND_LEN: u64 = 1024;
+
+impl ReplayBus {
+    /// A bus with nothing recorded; `regs` serves to name registers.
+    pub(super) fn new(regs: RegFile, deviations: Deviations, vram_len: u64, mc_base: u64) -> Self {
+        let names = Reg::all().filter_map(|reg| Some((regs.addr(reg).ok()?, reg))).collect();
+        ReplayBus {
+            name: String::new(),
+            rows: Vec::new(),
+            at: 0,
+            regs,
+            names,
+            recorded: HashMap::new(),
+            written: HashMap::new(),
+            initial: HashMap::new(),
+            seeded: false,
+            bank: 0,
+            banked: HashMap::new(),
+            deviations,
+            used: BTreeMap::new(),
+            differences: Vec::new(),
+            matched: 0,
+            made: 0,
+            reads: 0,
+            ended: false,
+            indirect: 0,
+            vram: HashMap::new(),
+            vram_len,
+            mc_base,
+            message_at: 0x20_0000,
+            message_len: 0,
+            psp: Psp::default(),
+            clock: VirtualClock::default(),
+        }
+    }
+
+    /// Puts bytes into the VRAM, as if they had been there.
+    pub(super) fn preload(&mut self, at: u64, bytes: &[u8]) {
+        self.vram_copy_in(at, bytes);
+    }
+
+    /// Bytes of the VRAM.
+    pub(super) fn peek(&self, at: u64, len: u64) -> Vec<u8> {
+        let mut out = vec![0; len as usize];
+        self.vram_copy_out(at, &mut out);
+        out
+    }
+
+    /// Takes a trace; what was found so far is forgotten, the state of registers and VRAM is not,
+    /// unless `initial` (an entry of `initial_regs.json`) replaces it.
+    pub(super) fn load(&mut self, name: &str, rows: &[Value], initial: Option<&Value>) {
+        name.clone_into(&mut self.name);
+        self.rows.clear();
+        self.at = 0;
+        self.used.clear();
+        self.differences.clear();
+        (self.matched, self.made, self.reads, self.ended) = (0, 0, 0, false);
+        self.psp.responses.clear();
+        self.psp.messages.clear();
+        if let Some(initial) = initial {
+            self.recorded.clear();
+            self.written.clear();
+            self.seeded = initial["default"] == "crc32";
+            self.initial.clear();
+            for (key, value) in initial["regs"].as_object().into_iter().flatten() {
+                if let Some((addr, bank)) = key.split_once('@') {
+                    let addr: u64 = addr.parse().unwrap_or(0);
+                    self.banked.insert(addr, bank.starts_with("vmid"));
+                }
+                self.initial.insert(key.clone(), number(value) as u32);
+            }
+        }
+        for row in rows {
+            self.load_row(row);
+        }
+    }
+
+    fn load_row(&mut self, row: &Value) {
+        let (addr, value) = (number(&row["addr"]) as u32, number(&row["val"]) as u32);
+        let is_data = row["name"].as_str().is_some_and(|n| n.ends_with("RSMU_DATA"));
+        let key = if is_data { INDIRECT | number(&row["ind"]) } else { u64::from(addr) };
+        match row["op"].as_str() {
+            Some("r") => self.rows.push(Row::Read {
+                key,
+                first: row.get("first").map_or(value, |v| number(v) as u32),
+                left: row.get("n").map_or(1, number),
+                last: value,
+            }),
+            Some("w") => self.rows.push(Row::Write { addr, key, value }),
+            Some("vr") if number(&row["len"]) == COMMAND_LEN => {
+                let bytes = unhex(row["data_rstrip"].as_str().unwrap_or(""));
+                self.psp.responses.push_back(bytes.get(RESPONSE_AT as usize..).unwrap_or(&[]).to_vec());
+            }
+            Some("vw") if number(&row["pa"]) == self.message_at => {
+                let sha = row["sha256"].as_str().unwrap_or("").to_owned();
+                self.psp.messages.push_back((number(&row["len"]), sha));
+            }
+            Some("vr") if number(&row["len"]) == 8 => {
+                // Pointers that the device wrote before the trace starts.
+                if let Some(data) = row["data"].as_str() {
+                    let at = number(&row["pa"]);
+                    if at < self.message_at && at >= PAGE && self.peek(at, 8).iter().all(|b| *b == 0) {
+                        self.preload(at, &unhex(data));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Register writes of the trace.
+    pub(super) fn total(&self) -> usize {
+        self.rows.iter().filter(|r| matches!(r, Row::Write { .. })).count()
+    }
+
+    /// Register reads of the trace, repeated ones counted once.
+    pub(super) fn recorded_reads(&self) -> usize {
+        self.rows.len() - self.total()
+    }
+
+    /// Notes the rows that were never reached.
+    pub(super) fn finish(&mut self) {
+        let left = self.rows.get(self.at..).unwrap_or(&[]);
+        let left = left.iter().filter(|r| matches!(r, Row::Write { .. })).count();
+        if left > 0 && !self.try_missing(None) {
+            let next = self.next_write().map(|(_, addr, value)| self.describe(addr, value));
+            self.differences.push(format!("{left} writes of the trace were not made; next: {next:?}"));
+        }
+    }
+
+    fn reg_name(&self, addr: u32) -> String {
+        self.names.get(&addr).map_or_else(|| format!("{addr:#x}"), |reg| reg.name().to_owned())
+    }
+
+    fn describe(&self, addr: u32, value: u32) -> String {
+        format!("{} = {value:#x}", self.reg_name(addr))
+    }
+
+    fn is(&self, addr: u32, register: &str) -> bool {
+        self.names.get(&addr).is_some_and(|reg| reg.name() == register)
+    }
+
+    /// The bank part of a register's key, by the last write of GRBM_GFX_CNTL.
+    fn bank_of(&self, key: u64) -> u32 {
+        match self.banked.get(&key) {
+            Some(true) => self.bank >> 4 & 0xf,
+            Some(false) => self.bank & 0x70f,
+            None => 0,
+        }
+    }
+
+    fn before(&self, key: u64) -> u32 {
+        let addr = (key & 0xffff_ffff) as u32;
+        let (me, pipe) = (self.bank >> 2 & 3, self.bank & 3);
+        let (vmid, queue) = (self.bank >> 4 & 0xf, self.bank >> 8 & 7);
+        let names =
+            [format!("{addr}@mpq.{me}.{pipe}.{queue}"), format!("{addr}@vmid.{vmid}"), format!("{addr}")];
+        if let Some(value) = names.iter().find_map(|n| self.initial.get(n)) {
+            return *value;
+        }
+        if self.seeded {
+            let mut crc = flate2::Crc::new();
+            crc.update(&addr.to_le_bytes());
+            return crc.sum();
+        }
+        0
+    }
+
+    /// What a register holds for all that the trace and our writes say.
+    fn known(&self, key: u64) -> Option<u32> {
+        let place = (key, self.bank_of(key));
+        self.recorded.get(&place).or_else(|| self.written.get(&place)).copied()
+    }
+
+    fn next_write(&self) -> Option<(usize, u32, u32)> {
+        self.rows.iter().enumerate().skip(self.at).find_map(|(i, row)| match row {
+            Row::Write { addr, value, .. } => Some((i, *addr, *value)),
+            Row::Read { .. } => None,
+        })
+    }
+
+    /// Everything up to and including row `end` has happened.
+    fn pass(&mut self, end: usize) {
+        for i in self.at..=end {
+            match self.rows.get(i).cloned() {
+                Some(Row::Read { key, left, last, .. }) if left > 0 => {
+                    let bank = self.bank_of(key);
+                    self.recorded.insert((key, bank), last);
+                }
+                Some(Row::Write { key, value, .. }) => {
+                    let bank = self.bank_of(key);
+                    self.written.insert((key, bank), value);
+                }
+                _ => {}
+            }
+        }
+        self.at = end + 1;
+    }
+
+    fn use_deviation(&mut self, id: &str, count: usize) {
+        *self.used.entry(id.to_owned()).or_default() += count;
+    }
+
+    /// The deviations that apply to this trace.
+    fn applicable(&self) -> Vec<(String, DeviationRow)> {
+        let entries = self.deviations.entries.iter().filter(|e| e.expected(&self.name) > 0);
+        entries.flat_map(|e| e.rows.iter().map(|row| (e.id.clone(), row.clone()))).collect()
+    }
+
+    fn translate(&mut self, addr: u32, value: u32, to_ours: bool) -> u32 {
+        for (id, row) in self.applicable() {
+            if let DeviationRow::Translate { register, ours, theirs } = row {
+                let (from, to) = if to_ours { (theirs, ours) } else { (ours, theirs) };
+                if value == from && self.is(addr, &register) {
+                    self.use_deviation(&id, 1);
+                    return to;
+                }
+            }
+        }
+        value
+    }
+
+    fn read_register(&mut self, addr: u32) -> u32 {
+        self.reads += 1;
+        let is_data = self.regs.addr(r::BIF_BX_PF0_RSMU_DATA) == Ok(addr);
+        let key = if is_data { INDIRECT | u64::from(self.indirect) } else { u64::from(addr) };
+        let bank = self.bank_of(key);
+        for row in self.rows.iter_mut().skip(self.at) {
+            if let Row::Read { key: k, first, left, last } = row
+                && *k == key
+                && *left > 0
+            {
+                *left -= 1;
+                let value = if *left > 0 { *first } else { *last };
+                self.recorded.insert((key, bank), value);
+                return self.translate(addr, value, true);
+            }
+        }
+        for (id, row) in self.applicable() {
+            if let DeviationRow::Answer { register, value } = row
+                && self.is(addr, &register)
+            {
+                self.use_deviation(&id, 1);
+                return value;
+            }
+        }
+        let value = self.known(key).unwrap_or_else(|| self.before(key));
+        self.translate(addr, value, true)
+    }
+
+    /// Skips writes of the trace that a deviation says we do not make. `ours` is the write that did
+    /// not fit.
+    fn try_missing(&mut self, ours: Option<(u32, u32)>) -> bool {
+        for (id, row) in self.applicable() {
+            let DeviationRow::Missing { rows } = row else { continue };
+            let upcoming: Vec<(usize, u32, u32)> = self
+                .rows
+                .iter()
+                .enumerate()
+                .skip(self.at)
+                .filter_map(|(i, row)| match row {
+                    Row::Write { addr, value, .. } => Some((i, *addr, *value)),
+                    Row::Read { .. } => None,
+                })
+                .take(rows.len() + 1)
+                .collect();
+            let fits = upcoming.len() >= rows.len()
+                && rows.iter().zip(&upcoming).all(|(row, (_, addr, value))| {
+                    self.is(*addr, &row.register) && row.value.is_none_or(|v| v == *value)
+                });
+            let then = upcoming.get(rows.len()).map(|(_, addr, _)| *addr);
+            if !fits || (ours.is_some() && then != ours.map(|(addr, _)| addr)) {
+                continue;
+            }
+            if let Some((last, ..)) = upcoming.get(rows.len() - 1) {
+                for (_, addr, _) in upcoming.iter().take(rows.len()) {
+                    if self.is(*addr, "PSP_C2PMSG_35") {
+                        self.psp.components.pop_front();
+                        self.psp.messages.pop_front();
+                    }
+                }
+                self.pass(*last);
+                self.matched += rows.len();
+                self.use_deviation(&id, rows.len());
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Compares a write with the trace. Whether it is one of the trace's.
+    fn judge(&mut self, addr: u32, value: u32) -> Result<bool, BusError> {
+        let Some((i, expected_addr, expected)) = self.next_write() else {
+            for (id, row) in self.applicable() {
+                if matches!(row, DeviationRow::Continues {}) {
+                    self.use_deviation(&id, 1);
+                    self.ended = true;
+                    return Err(BusError::Unsupported("go on where the reference gave up"));
+                }
+            }
+            if !self.try_extra(addr, value, None) {
+                let what = self.describe(addr, value);
+                self.differences.push(format!("extra write after the trace's end: {what}"));
+            }
+            return Ok(false);
+        };
+        let theirs = self.translate(addr, value, false);
+        if (addr, theirs) == (expected_addr, expected) {
+            self.pass(i);
+            self.matched += 1;
+            return Ok(true);
+        }
+        if self.try_missing(Some((addr, value))) {
+            return self.judge(addr, value);
+        }
+        if self.try_extra(addr, value, Some(expected_addr)) {
+            return Ok(false);
+        }
+        if addr == expected_addr {
+            let covered = self.applicable().into_iter().find_map(|(id, row)| match row {
+                DeviationRow::Value { register, mask, ours, theirs }
+                    if self.is(addr, &register)
+                        && (value ^ expected) & !mask == 0
+                        && value & mask == ours
+                        && expected & mask == theirs =>
+                {
+                    Some(id)
+                }
+                _ => None,
+            });
+            self.pass(i);
+            match covered {
+                Some(id) => {
+                    self.matched += 1;
+                    self.use_deviation(&id, 1);
+                }
+                None => {
+                    let what = self.describe(addr, value);
+                    self.differences.push(format!("row {i}: {what}, the reference writes {expected:#x}"));
+                }
+            }
+            return Ok(true);
+        }
+        let (ours, theirs) = (self.describe(addr, value), self.describe(expected_addr, expected));
+        self.differences.push(format!("row {i}: {ours}, the reference writes {theirs}"));
+        // Find the place again, if it is near.
+        let near = self.rows.iter().enumerate().skip(i).take(40).find_map(|(k, row)| match row {
+            Row::Write { addr: a, value: v, .. } if (*a, *v) == (addr, value) => Some(k),
+            _ => None,
+        });
+        if let Some(k) = near {
+            self.pass(k);
+        }
+        Ok(near.is_some())
+    }
+
+    fn try_extra(&mut self, addr: u32, value: u32, next: Option<u32>) -> bool {
+        for (id, row) in self.applicable() {
+            if let DeviationRow::Extra { register, value: wanted, before } = row
+                && self.is(addr, &register)
+                && wanted.is_none_or(|v| v == value)
+                && before.is_none_or(|b| next.is_some_and(|next| self.is(next, &b)))
+            {
+                self.use_deviation(&id, 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn write_register(&mut self, addr: u32, value: u32) -> Result<(), BusError> {
+        self.made += 1;
+        let old_wptr = (self.is(addr, "PSP_C2PMSG_67")).then(|| {
+            let key = u64::from(addr);
+            self.known(key).unwrap_or_else(|| self.before(key))
+        });
+        let recorded = self.judge(addr, value)?;
+        let key = if self.regs.addr(r::BIF_BX_PF0_RSMU_DATA) == Ok(addr) {
+            INDIRECT | u64::from(self.indirect)
+        } else {
+            u64::from(addr)
+        };
+        let bank = self.bank_of(key);
+        self.written.insert((key, bank), value);
+        if self.regs.addr(r::BIF_BX_PF0_RSMU_INDEX) == Ok(addr) {
+            self.indirect = value / 4;
+        }
+        if self.regs.addr(r::GRBM_GFX_CNTL) == Ok(addr) {
+            self.bank = value;
+        }
+        if self.is(addr, "PSP_C2PMSG_35") {
+            self.bootloader(value, recorded);
+        }
+        if let Some(old) = old_wptr {
+            self.psp_command(old);
+        }
+        Ok(())
+    }
+
+    /// The bootloader takes a component.
+    fn bootloader(&mut self, command: u32, recorded: bool) {
+        let Some(component) = component_of(command) else {
+            self.differences.push(format!("unknown bootloader command {command:#x}"));
+            return;
+        };
+        if recorded && let Some(expected) = self.psp.components.pop_front() {
+            let text = format!("{command:#x}");
+            if expected["compid"] != text.as_str() {
+                self.differences
+                    .push(format!("bootloader command {text}, psp.json has {}", expected["compid"]));
+            }
+        }
+        self.message(recorded, |id, _| {
+            // MP0 13.x gets the key database for the policy step (psp_v13_0.c).
+            id == ImageId::Sos(component)
+                || (component == SosComponent::Spl && id == ImageId::Sos(SosComponent::Kdb))
+        });
+    }
+
+    /// Compares the message buffer with the record, and says which image is in it.
+    fn message(&mut self, recorded: bool, is_right: impl Fn(ImageId, &[u32]) -> bool) {
+        let bytes = self.peek(self.message_at, self.message_len);
+        if !self.psp.real {
+            let found = self.psp.images.iter().find(|(id, len, types)| {
+                u64::from(*len) == self.message_len && is_right(*id, types) && is_stand_in(*id, &bytes)
+            });
+            if found.is_none() {
+                self.differences
+                    .push(format!("the message of {:#x} bytes is not the right image", bytes.len()));
+            }
+        }
+        if recorded && let Some((len, sha)) = self.psp.messages.pop_front() {
+            let covered = self
+                .applicable()
+                .into_iter()
+                .find_map(|(id, row)| matches!(row, DeviationRow::Message {}).then_some(id));
+            if self.message_len + 4 == len
+                && let Some(id) = covered
+            {
+                self.use_deviation(&id, 1);
+            } else if self.message_len != len {
+                let ours = self.message_len;
+                self.differences.push(format!("message of {ours:#x} bytes, recorded {len:#x}"));
+            }
+            if self.psp.real {
+                let mut padded = bytes;
+                padded.resize(len as usize, 0);
+                let ours: String = Sha256::digest(&padded).iter().map(|b| format!("{b:02x}")).collect();
+                if ours != sha {
+                    self.differences.push(format!("message with hash {ours}, recorded {sha}"));
+                }
+            }
+        }
+        self.psp.images_compared += 1;
+        self.message_len = 0;
+    }
+
+    /// The PSP executes the frame at `wptr` (in dwords).
+    fn psp_command(&mut self, wptr: u32) {
+        let ring = |bus: &Self, lo: &str, hi: &str| {
+            let get = |name: &str| {
+                let addr = Reg::from_name(name).and_then(|reg| bus.regs.addr(reg).ok()).unwrap_or(0);
+                u64::from(bus.written.get(&(u64::from(addr), 0)).copied().unwrap_or(0))
+            };
+            (get(lo) | get(hi) << 32).wrapping_sub(bus.mc_base)
+        };
+        let frame_at = ring(self, "PSP_C2PMSG_69", "PSP_C2PMSG_70") + u64::from(wptr) * 4;
+        let frame = self.peek(frame_at, 64);
+        let dword =
+            |i: usize| u64::from(u32::from_le_bytes(frame[i * 4..i * 4 + 4].try_into().unwrap_or([0; 4])));
+        let command_at = (dword(0) | dword(1) << 32).wrapping_sub(self.mc_base);
+        let fence_at = (dword(3) | dword(4) << 32).wrapping_sub(self.mc_base);
+        let command = self.peek(command_at, COMMAND_LEN);
+        let id = u32::from_le_bytes(command[8..12].try_into().unwrap_or([0; 4]));
+        let fw_type = u32::from_le_bytes(command[40..44].try_into().unwrap_or([0; 4]));
+        match self.psp.commands.pop_front() {
+            None => self.differences.push(format!("PSP command {id:#x} that psp.json does not have")),
+            Some(expected) => {
+                let wanted = unhex(expected["cmd_buf"].as_str().unwrap_or(""));
+                if !command.starts_with(&wanted) || command[wanted.len()..].iter().any(|b| *b != 0) {
+                    self.differences.push(format!("PSP command {id:#x} differs from {}", expected["cmd"]));
+                }
+                if frame != unhex(expected["frame"].as_str().unwrap_or("")) {
+                    self.differences.push(format!("PSP frame of command {id:#x} differs"));
+                }
+                self.psp.compared += 1;
+            }
+        }
+        match id {
+            0x06 => self.message(true, |image, types| {
+                image != ImageId::Sos(SosComponent::Toc) && types.contains(&fw_type)
+            }),
+            0x20 => self.message(true, |image, _| image == ImageId::Sos(SosComponent::Toc)),
+            _ => {}
+        }
+        let response = self.psp.responses.pop_front().unwrap_or_default();
+        self.vram_copy_in(command_at + RESPONSE_AT, &response);
+        let fence = frame.get(20..24).unwrap_or(&[]).to_vec();
+        self.vram_copy_in(fence_at, &fence);
+    }
+
+    fn vram_copy_in(&mut self, at: u64, bytes: &[u8]) {
+        for (byte, at) in bytes.iter().zip(at..) {
+            let page = self.vram.entry(at / PAGE).or_insert_with(|| Box::new([0; PAGE as usize]));
+            page[(at % PAGE) as usize] = *byte;
+        }
+    }
+
+    fn vram_copy_out(&self, at: u64, bytes: &mut [u8]) {
+        for (byte, at) in bytes.iter_mut().zip(at..) {
+            *byte = self.vram.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE) as usize]);
+        }
+    }
+
+    fn check(&self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
+        let window_len = self.window_len(window);
+        match offset.checked_add(len) {
+            Some(end) if end <= window_len => Ok(()),
+            _ => Err(BusError::OutOfWindow { window, offset, len, window_len }),
+        }
+    }
+}
+
+/// The component of a bootloader command (`PSP_BL__*`, amdgpu_psp.h).
+fn component_of(command: u32) -> Option<SosComponent> {
+    Some(match command {
+        0x1_0000 => SosComponent::SysDrv,
+        0x2_0000 => SosComponent::Sos,
+        0x8_0000 => SosComponent::Kdb,
+        0xb_0000 => SosComponent::SocDrv,
+        0xc_0000 => SosComponent::DbgDrv,
+        0xd_0000 => SosComponent::IntfDrv,
+        0xe_0000 => SosComponent::RasDrv,
+        0xf_0000 => SosComponent::IpKeyMgrDrv,
+        0x1000_0000 => SosComponent::Spl,
+        _ => return None,
+    })
+}
+
+impl Mmio for ReplayBus {
+    fn window_len(&self, window: Window) -> u64 {
+        match window {
+            Window::Vram => self.vram_len,
+            Window::Doorbells => 0x20_0000,
+            Window::Registers => 0x10_0000,
+        }
+    }
+
+    fn read32(&mut self, window: Window, offset: u64) -> Result<u32, BusError> {
+        self.check(window, offset, 4)?;
+        if window == Window::Registers {
+            return Ok(self.read_register((offset / 4) as u32));
+        }
+        let mut bytes = [0; 4];
+        self.read_bulk(window, offset, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn write32(&mut self, window: Window, offset: u64, value: u32) -> Result<(), BusError> {
+        self.check(window, offset, 4)?;
+        if window == Window::Registers {
+            return self.write_register((offset / 4) as u32, value);
+        }
+        self.write_bulk(window, offset, &value.to_le_bytes())
+    }
+
+    fn read64(&mut self, window: Window, offset: u64) -> Result<u64, BusError> {
+        let mut bytes = [0; 8];
+        self.read_bulk(window, offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn write64(&mut self, window: Window, offset: u64, value: u64) -> Result<(), BusError> {
+        self.write_bulk(window, offset, &value.to_le_bytes())
+    }
+
+    fn read_bulk(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.check(window, offset, buf.len() as u64)?;
+        if window != Window::Vram {
+            return Err(BusError::UnsupportedSize { window, size: buf.len() as u64 });
+        }
+        self.vram_copy_out(offset, buf);
+        Ok(())
+    }
+
+    fn write_bulk(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.check(window, offset, data.len() as u64)?;
+        if window != Window::Vram {
+            return Err(BusError::UnsupportedSize { window, size: data.len() as u64 });
+        }
+        if let Some(from) = offset.checked_sub(self.message_at)
+            && from < 0x10_0000
+        {
+            // A message starts at the buffer's start.
+            let end = from + data.len() as u64;
+            self.message_len = if from == 0 { end } else { self.message_len.max(end) };
+        }
+        self.vram_copy_in(offset, data);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), BusError> {
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), BusError> {
+        Ok(())
+    }
+}
+
+impl Dma for ReplayBus {
+    fn dma_alloc(&mut self, _: u64) -> Result<DmaHandle, BusError> {
+        Err(BusError::Unsupported("allocate memory in a replay"))
+    }
+    fn dma_free(&mut self, _: DmaHandle) -> Result<(), BusError> {
+        Err(BusError::Unsupported("free memory in a replay"))
+    }
+    fn dma_len(&self, _: DmaHandle) -> Result<u64, BusError> {
+        Err(BusError::Unsupported("use memory of the host in a replay"))
+    }
+    fn dma_segment(&self, _: DmaHandle, _: u64) -> Result<Segment, BusError> {
+        Err(BusError::Unsupported("use memory of the host in a replay"))
+    }
+    fn dma_read(&mut self, _: DmaHandle, _: u64, _: &mut [u8]) -> Result<(), BusError> {
+        Err(BusError::Unsupported("use memory of the host in a replay"))
+    }
+    fn dma_write(&mut self, _: DmaHandle, _: u64, _: &[u8]) -> Result<(), BusError> {
+        Err(BusError::Unsupported("use memory of the host in a replay"))
+    }
+}
+
+impl Bus for ReplayBus {
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+}
