@@ -3,32 +3,28 @@
 //! Formats: `amdgpu_vm.h`; registers by name from the GC and MMHUB headers. A virtual address is
 //! looked up relative to the context's PAGE_TABLE_START_ADDR.
 
-use crate::config::Stage;
-use crate::device::{Device, Event};
+use crate::device::Device;
 use crate::env::{Access, Hub, Interrupt, Kind, MemFault};
 use crate::violation::Rule;
 use std::collections::HashMap;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 const VALID: u64 = 1;
-const SYSTEM: u64 = 1 << 1;
+pub(crate) const SYSTEM: u64 = 1 << 1;
 const EXECUTABLE: u64 = 1 << 4;
 const READABLE: u64 = 1 << 5;
 const WRITEABLE: u64 = 1 << 6;
 const PDE_PTE: u64 = 1 << 54;
 /// On GFX12 the same bit marks a leaf at every level.
 const LEAF_GFX12: u64 = 1 << 63;
-const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+pub(crate) const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
 /// What a translation is known by: hub, VMID, page.
-type Key = (Hub, u8, u64);
+pub(crate) type Key = (Hub, u8, u64);
 
 /// Slots for recent translations.
 const RECENT: usize = 1024;
-
-/// Invalidation takes this long.
-const INVALIDATE_NS: u64 = 2_000;
 
 /// Where an address leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,9 +34,9 @@ pub(crate) enum Place {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     /// The leaf, its address replaced by this page's.
-    pte: u64,
+    pub(crate) pte: u64,
     generation: u64,
 }
 
@@ -59,11 +55,11 @@ enum Cause {
 
 #[derive(Default)]
 pub(crate) struct Gmc {
-    tlb: HashMap<Key, Entry>,
+    pub(crate) tlb: HashMap<Key, Entry>,
     /// The last translations, by page; only a copy of `tlb`.
-    recent: Vec<Option<(Key, Entry)>>,
+    pub(crate) recent: Vec<Option<(Key, Entry)>>,
     /// Semaphores taken, by hub and engine.
-    sems: HashMap<(Hub, u8), bool>,
+    pub(crate) sems: HashMap<(Hub, u8), bool>,
     reporting: bool,
     /// Apertures by hub, until a register changes.
     apertures: [Option<Apertures>; 2],
@@ -91,7 +87,7 @@ impl Gmc {
     }
 }
 
-fn prefix(hub: Hub) -> &'static str {
+pub(crate) fn prefix(hub: Hub) -> &'static str {
     match hub {
         Hub::Gc => "GC",
         Hub::Mm => "MM",
@@ -103,7 +99,7 @@ impl Device {
         self.regs.val(&format!("{}{name}", prefix(hub)))
     }
 
-    fn hub_pair(&self, hub: Hub, name: &str) -> u64 {
+    pub(crate) fn hub_pair(&self, hub: Hub, name: &str) -> u64 {
         let p = prefix(hub);
         self.regs.pair(&format!("{p}{name}_LO32"), &format!("{p}{name}_HI32"))
     }
@@ -448,90 +444,6 @@ impl Device {
             Rule::UnmappedDma,
             format!("{} at {va:#x}: bus address {addr:#x}: {why}", who_name(who)),
         );
-    }
-
-    /// The VRAM page behind a virtual page, if it is in the TLB.
-    pub(crate) fn cached_vram(&self, hub: Hub, vmid: u8, va: u64) -> Option<u64> {
-        let pte = self.gmc.tlb.get(&(hub, vmid, va / PAGE))?.pte;
-        (pte & SYSTEM == 0).then_some((pte & ADDRESS) + va % PAGE)
-    }
-
-    /// True if a translation leads into this range of bus addresses.
-    pub(crate) fn cached_system(&self, addr: u64, len: u64) -> bool {
-        let inside = |pte: u64| pte & SYSTEM != 0 && (pte & ADDRESS).wrapping_sub(addr) < len;
-        self.gmc.tlb.values().any(|e| inside(e.pte))
-    }
-
-    /// INVALIDATE_ENGn_REQ was written.
-    pub(crate) fn invalidate(&mut self, hub: Hub, engine: u8, value: u32) {
-        self.counts.tlb_flushes += 1;
-        let (p, n) = (prefix(hub), engine);
-        let req = format!("{p}VM_INVALIDATE_ENG{n}_REQ");
-        let vmids = self.regs.extract(&req, "PER_VMID_INVALIDATE_REQ", value);
-        let complete = ["INVALIDATE_L2_PTES", "INVALIDATE_L2_PDE0", "INVALIDATE_L1_PTES"]
-            .iter()
-            .all(|f| self.regs.extract(&req, f, value) != 0);
-        // ACK is cleared by a request and set, by VMID, when it is done.
-        let ack = format!("{p}VM_INVALIDATE_ENG{n}_ACK");
-        let old = self.regs.val(&ack);
-        self.regs.put(&ack, old & !vmids);
-        if self.regs.extract(&req, "CLEAR_PROTECTION_FAULT_STATUS_ADDR", value) != 0 {
-            self.clear_fault(hub);
-        }
-        let range_lo = self.hub_pair(hub, &format!("VM_INVALIDATE_ENG{n}_ADDR_RANGE"));
-        let hang = if hub == Hub::Mm { Stage::TlbMm } else { Stage::TlbGc };
-        if self.config.hangs(hang) {
-            return;
-        }
-        // Without all caches named, or without an address range, only part would be invalidated:
-        // entries stay, so that their use shows.
-        if complete && range_lo != 0 {
-            self.after(INVALIDATE_NS, Event::Invalidated { hub, engine, vmids });
-        } else {
-            self.after(INVALIDATE_NS, Event::Invalidated { hub, engine, vmids: 0 });
-            self.violation(
-                Rule::Other,
-                format!(
-                    "{req} = {value:#x}: does not invalidate PTEs, PDE0 and L1, or the address range is empty"
-                ),
-            );
-        }
-    }
-
-    /// An invalidation is done.
-    pub(crate) fn invalidated(&mut self, hub: Hub, engine: u8, vmids: u32) {
-        self.gmc.recent.clear();
-        self.gmc.tlb.retain(|(h, vmid, _), _| *h != hub || vmids >> vmid & 1 == 0);
-        let ack = format!("{}VM_INVALIDATE_ENG{engine}_ACK", prefix(hub));
-        let old = self.regs.val(&ack);
-        self.regs.put(&ack, old | vmids);
-    }
-
-    /// L2_CNTL2.INVALIDATE_ALL_L1_TLBS and INVALIDATE_L2_CACHE, or a context that is rewritten.
-    pub(crate) fn drop_tlb(&mut self, hub: Hub, vmid: Option<u8>) {
-        self.gmc.recent.clear();
-        self.gmc.tlb.retain(|(h, v, _), _| *h != hub || vmid.is_some_and(|m| m != *v));
-    }
-
-    /// Reading the semaphore takes it: 1 means it is ours.
-    pub(crate) fn sem_read(&mut self, hub: Hub, engine: u8) -> u32 {
-        let taken = self.gmc.sems.entry((hub, engine)).or_insert(false);
-        u32::from(!std::mem::replace(taken, true))
-    }
-
-    /// Writing 0 gives it back.
-    pub(crate) fn sem_write(&mut self, hub: Hub, engine: u8, value: u32) {
-        if value == 0 {
-            self.gmc.sems.insert((hub, engine), false);
-        }
-    }
-
-    /// CLEAR_PROTECTION_FAULT_STATUS_ADDR.
-    pub(crate) fn clear_fault(&mut self, hub: Hub) {
-        let p = prefix(hub);
-        for name in ["STATUS", "STATUS_LO32", "STATUS_HI32", "ADDR_LO32", "ADDR_HI32"] {
-            self.regs.put(&format!("{p}VM_L2_PROTECTION_FAULT_{name}"), 0);
-        }
     }
 }
 

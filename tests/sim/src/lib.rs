@@ -6,6 +6,7 @@
 //! [`SimGpu`] is one GPU as a host sees it: PCI configuration space, three windows, DMA, MSI and
 //! time. [`Config`] says which model it is, in which state it is found and what goes wrong.
 
+mod access;
 pub mod chip;
 pub mod config;
 pub mod cp;
@@ -23,10 +24,13 @@ pub mod isa;
 pub mod judge;
 mod pci;
 mod psp;
+mod psp_command;
+mod queue;
 mod regdb;
 mod regs;
 pub mod sdma;
 mod smu;
+mod tlb;
 pub mod violation;
 mod vram;
 

@@ -221,3 +221,49 @@ fn opened_over_pci_the_reference_sets_up_queues_and_memory() {
         assert_eq!((report.timeouts, report.differences.len()), (0, 0), "{g}");
     }
 }
+
+/// The bytes of every image that `fw.json` names for a GPU, as the reference sends them: with 4
+/// bytes behind (fault 7). By the digest of the whole.
+fn real_images(g: &str, package: &str, folder: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+    let fw: Value = serde_json::from_str(&golden("fw.json")).unwrap();
+    let entry = &fw[g][package];
+    let mut found = BTreeMap::new();
+    let lists = ["sos", "descs"].map(|l| entry[l].as_array().unwrap().clone());
+    for image in lists.into_iter().flatten().chain([entry["smu"].clone()]) {
+        let file = image["file"].as_str().unwrap();
+        let bytes = std::fs::read(format!("{folder}/{file}")).ok()?;
+        let (at, len) = (image["offset"].as_u64()? as usize, image["size"].as_u64()? as usize);
+        let mut message = bytes.get(at..at + len)?.to_vec();
+        message.extend([0; 4]);
+        let digest = Sha256::digest(&message).iter().map(|b| format!("{b:02x}")).collect();
+        found.insert(digest, message);
+    }
+    Some(found)
+}
+
+#[test]
+fn amds_images_pass_the_psps_checks() {
+    // A folder with Debian's firmware-amd-graphics 20260916, unpacked: `usr/lib/firmware/amdgpu`.
+    let Ok(folder) = std::env::var("AMDEV_FIRMWARE") else {
+        println!("skipped: AMDEV_FIRMWARE names no folder with AMD's images");
+        return;
+    };
+    for g in ["navi31", "navi32", "navi33", "navi44", "navi48"] {
+        let Some(images) = real_images(g, "2026", &folder) else {
+            println!("skipped: {folder} lacks images of {g}");
+            continue;
+        };
+        let used = std::cell::Cell::new(0);
+        let payload = |digest: &str, _: usize| {
+            let image = images.get(digest).cloned();
+            used.set(used.get() + usize::from(image.is_some()));
+            image
+        };
+        let report = judge_with(&golden(&format!("{g}/boot.jsonl")), &gpu(g), &payload).unwrap();
+        let wrong: Vec<_> = report.violations.iter().filter(|v| v.rule == Rule::FirmwareImage).collect();
+        println!("{g}: {} images, {wrong:?}", used.get());
+        assert!(used.get() > 0, "the folder holds another version of the images of {g}");
+        // On MP0 13 without an SPL image the reference sends the key database in its place.
+        assert_eq!(wrong.len(), usize::from(matches!(g, "navi31" | "navi32" | "navi33")), "{g}: {wrong:?}");
+    }
+}
