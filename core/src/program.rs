@@ -197,7 +197,7 @@ impl<'a> CodeObject<'a> {
         }
     }
 
-    /// The sections after the first, which is empty.
+    /// The sections, without the empty first one.
     pub fn sections(&self) -> impl Iterator<Item = Section<'a>> + use<'a> {
         self.tables.sections()
     }

@@ -1,8 +1,12 @@
 //! Shared helpers of the tests: where the data lies and how to read it.
 
+pub mod golden_facts;
 pub mod golden_fw;
+pub mod golden_program;
+pub mod golden_queues;
 pub mod golden_regs;
 pub mod replay;
+pub mod verdict;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

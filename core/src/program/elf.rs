@@ -152,7 +152,7 @@ impl<'a> Tables<'a> {
 
     pub(super) fn sections(&self) -> impl Iterator<Item = Section<'a>> + use<'a> {
         let tables = *self;
-        self.sections.iter().skip(1).map(move |s| Section {
+        self.named_sections().iter().map(move |s| Section {
             name: tables.name(s),
             kind: s.sh_type.get(LE).0,
             flags: s.sh_flags.get(LE).0,
@@ -163,8 +163,12 @@ impl<'a> Tables<'a> {
         })
     }
 
-    pub(super) fn raw_sections(&self) -> &'a [SectionHeader64<LE>] {
-        self.sections
+    /// The sections without the empty first one, which hand-assembled objects leave out.
+    pub(super) fn named_sections(&self) -> &'a [SectionHeader64<LE>] {
+        match self.sections.split_first() {
+            Some((first, rest)) if first.sh_type.get(LE) == elf::SHT_NULL => rest,
+            _ => self.sections,
+        }
     }
 
     /// Address of the `index`-th section in the image: its own, or, in relocatable objects, the next

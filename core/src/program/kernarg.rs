@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::descriptor::UserSgpr;
+use super::descriptor::{KernelDescriptor, UserSgpr};
 use super::metadata::ValueKind;
 use super::{Kernel, Name, ProgramError};
 use crate::queue::dispatch::{Launch, MAX_USER_SGPRS, ScratchMem};
@@ -36,6 +36,22 @@ pub struct DispatchPacket {
     pub reserved2: U64,
     /// Unused.
     pub completion_signal: U64,
+}
+
+impl DispatchPacket {
+    /// The packet of a launch with arguments at `kernargs`. Fields that only a packet processor
+    /// reads (header, kernel object, completion signal) stay 0.
+    pub fn new(kernel: &KernelDescriptor, launch: &Launch, kernargs: u64, dynamic_lds: u32) -> Self {
+        DispatchPacket {
+            setup: grid_dims(launch).into(),
+            workgroup_size: launch.block.map(|n| U16::new(n as u16)),
+            grid_size: launch.global().map(U32::new),
+            private_segment_size: kernel.private_segment_size.into(),
+            group_segment_size: kernel.group_segment_size.saturating_add(dynamic_lds).into(),
+            kernarg_address: kernargs.into(),
+            ..DispatchPacket::default()
+        }
+    }
 }
 
 /// Size of a dispatch packet in bytes.
@@ -99,7 +115,7 @@ impl<'a> Kernel<'a> {
         wants.then(|| (self.descriptor.kernarg_size as u64).next_multiple_of(8))
     }
 
-    /// The dispatch packet of a launch.
+    /// The dispatch packet of a launch of this kernel, its object loaded at `base`.
     pub fn dispatch_packet(
         &self,
         launch: &Launch,
@@ -108,14 +124,8 @@ impl<'a> Kernel<'a> {
         dynamic_lds: u32,
     ) -> DispatchPacket {
         DispatchPacket {
-            setup: grid_dims(launch).into(),
-            workgroup_size: launch.block.map(|n| U16::new(n as u16)),
-            grid_size: launch.global().map(U32::new),
-            private_segment_size: self.descriptor.private_segment_size.into(),
-            group_segment_size: self.descriptor.group_segment_size.saturating_add(dynamic_lds).into(),
             kernel_object: base.wrapping_add(self.descriptor_vaddr).into(),
-            kernarg_address: kernargs.into(),
-            ..DispatchPacket::default()
+            ..DispatchPacket::new(&self.descriptor, launch, kernargs, dynamic_lds)
         }
     }
 
@@ -219,15 +229,24 @@ impl<'a> Kernel<'a> {
         from: &SgprSources<'_>,
         out: &mut [u32; MAX_USER_SGPRS],
     ) -> Result<usize, ProgramError> {
+        self.descriptor
+            .fill_user_sgprs(from, out)
+            .map_err(|what| ProgramError::UserSgpr { name: Name::new(self.name), what: what.name() })
+    }
+}
+
+impl KernelDescriptor {
+    /// The values of the user SGPRs; returns how many there are, or the one that cannot be filled:
+    /// because nothing like it exists here, or because 16 SGPRs are full.
+    pub fn fill_user_sgprs(
+        &self,
+        from: &SgprSources<'_>,
+        out: &mut [u32; MAX_USER_SGPRS],
+    ) -> Result<usize, UserSgpr> {
         let mut used = 0usize;
-        for (what, first, count) in self.descriptor.user_sgprs() {
+        for (what, first, count) in self.user_sgprs() {
             let (first, count) = (first as usize, count as usize);
-            let to = out.get_mut(first..first + count).ok_or_else(|| ProgramError::Kernel {
-                name: Name::new(self.name),
-                field: "number of user SGPRs",
-                value: (first + count) as u64,
-                why: "at most 16 can be set",
-            })?;
+            let to = out.get_mut(first..first + count).ok_or(what)?;
             let pair = |v: u64| [v as u32, (v >> 32) as u32];
             match what {
                 UserSgpr::PrivateSegmentBuffer => to.copy_from_slice(&from.scratch.descriptor()),
@@ -235,17 +254,15 @@ impl<'a> Kernel<'a> {
                 UserSgpr::KernargSegmentPtr => to.copy_from_slice(&pair(from.kernargs)),
                 UserSgpr::DispatchId => to.copy_from_slice(&pair(from.dispatch_id)),
                 UserSgpr::FlatScratchInit => to.copy_from_slice(&pair(from.scratch.va)),
-                UserSgpr::PrivateSegmentSize => to.copy_from_slice(&[self.descriptor.private_segment_size]),
+                UserSgpr::PrivateSegmentSize => to.copy_from_slice(&[self.private_segment_size]),
                 UserSgpr::KernargPreload => {
-                    let (_, skip) = self.descriptor.preload();
+                    let (_, skip) = self.preload();
                     let words = from.kernarg_bytes.chunks_exact(4).skip(skip as usize);
                     let words = words.map(|w| w.iter().rev().fold(0u32, |v, b| v << 8 | *b as u32));
                     let mut words = words.chain(core::iter::repeat(0));
                     to.fill_with(|| words.next().unwrap_or(0));
                 }
-                UserSgpr::QueuePtr => {
-                    return Err(ProgramError::UserSgpr { name: Name::new(self.name), what: what.name() });
-                }
+                UserSgpr::QueuePtr => return Err(what),
             }
             used = first + count;
         }

@@ -108,7 +108,7 @@ pub(super) fn relocations<'a>(
 ) -> impl Iterator<Item = Result<Relocation<'a>, ProgramError>> + use<'a> {
     let relocatable = tables.header.e_type.get(LE) == elf::ET_REL || !tables.has_segments();
     let names = tables.sections();
-    tables.raw_sections().iter().skip(1).zip(names).flat_map(move |(section, info)| {
+    tables.named_sections().iter().zip(names).flat_map(move |(section, info)| {
         let kind = section.sh_type.get(LE);
         let target = if relocatable { tables.placed(section.sh_info.get(LE) as usize) } else { Some(0) };
         // In linked objects only those count that are loaded themselves; the linker may leave others.

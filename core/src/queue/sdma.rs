@@ -53,10 +53,11 @@ impl SdmaConfig {
         SdmaConfig { version: iface.versions().sdma, notify: iface.notify() }
     }
 
-    /// The most bytes one copy packet moves: a 22-bit count before version 5, a 30-bit one from
-    /// there on.
+    /// The most bytes one copy packet moves: a 22-bit count before version 6, a 30-bit one from
+    /// there on (`SDMA_PKT_COPY_LINEAR_COUNT_count_mask` of the `*_pkt_open.h` headers). The
+    /// reference splits at 1 GiB on version 5 as well, where the header's field cuts the count off.
     pub fn max_copy(&self) -> u64 {
-        if self.version.0 >= 5 { 0x4000_0000 } else { 0x40_0000 }
+        if self.version.0 >= 6 { 0x4000_0000 } else { 0x40_0000 }
     }
 
     /// The most bytes one fill packet sets (`fill_max_bytes` in every `sdma_v*.c` of Linux).
