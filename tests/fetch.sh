@@ -1,0 +1,127 @@
+#!/bin/sh
+# Fetches what some tests use and the repository does not hold, into target/fetch.
+#
+#   tests/fetch.sh firmware   AMD's firmware, two Debian packages: target/fetch/firmware/VERSION/amdgpu
+#
+# What is there already is not fetched again. Where something cannot be had, it says
+# "skipped: why" and succeeds: the tests that want it then say that they were skipped.
+set -eu
+cd "$(dirname "$0")/.."
+fetch=$PWD/target/fetch
+
+skip() {
+    echo "skipped: $*"
+    exit 0
+}
+
+# apt with sources, lists and cache of its own: nothing of the system's is touched.
+private_apt() {
+    command=$1
+    shift
+    "$command" -q -q \
+        -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=- \
+        -o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache" -o Debug::NoLocking=1 \
+        -o APT::Sandbox::User="$(id -un)" -o APT::Get::List-Cleanup=0 -o Acquire::Languages=none \
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+        -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1 \
+        "$@"
+}
+
+# Lists of these suites, from the mirror that the system's apt uses. Arguments: component, suites.
+private_lists() {
+    component=$1
+    shift
+    apt=$fetch/apt-$component
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+    for tool in apt-get apt-cache dpkg-deb; do
+        command -v "$tool" >/dev/null || skip "$tool is not installed"
+    done
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
+        grep -v security | head -n 1)
+    [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
+        grep -v security | head -n 1)
+    [ -n "$mirror" ] || skip "apt has no source of packages to derive a mirror from"
+    for key in /usr/share/keyrings/debian-archive-keyring.gpg /usr/share/keyrings/debian-archive-keyring.pgp ''; do
+        [ -z "$key" ] || [ ! -r "$key" ] || break
+    done
+    [ -n "$key" ] || skip "/usr/share/keyrings has no debian-archive-keyring"
+    : >"$apt/sources.list"
+    for suite in "$@"; do
+        echo "deb [signed-by=$key] $mirror $suite $component" >>"$apt/sources.list"
+    done
+    # A suite that the mirror lacks is no reason to do without the others.
+    timeout 300 "$PWD/tests/fetch.sh" apt-update "$apt" >"$apt/log" 2>&1 || true
+}
+
+# Fetches one version into a folder of its own. Arguments: version.
+fetch_firmware() {
+    [ ! -d "$fetch/firmware/$1/amdgpu" ] || return 0
+    work=$fetch/firmware.part
+    rm -rf "$work"
+    mkdir -p "$work/unpacked" "$fetch/firmware"
+    (cd "$work" && private_apt apt-get download "firmware-amd-graphics=$1") >"$apt/log" 2>&1 ||
+        skip "downloading firmware-amd-graphics $1 failed: $(tail -n 1 "$apt/log")"
+    dpkg-deb -x "$work"/firmware-amd-graphics_*.deb "$work/unpacked"
+    found=$(find "$work/unpacked" -type d -path '*/firmware/amdgpu' | head -n 1)
+    [ -n "$found" ] || skip "firmware-amd-graphics $1 has no folder amdgpu"
+    mkdir -p "$work/done"
+    mv "$found" "$work/done/amdgpu"
+    mv "$work/done" "$fetch/firmware/$1"
+    rm -rf "$work"
+    echo "fetched: firmware-amd-graphics $1"
+}
+
+have() {
+    for dir in "$fetch"/firmware/"$1"-*/amdgpu; do
+        [ ! -d "$dir" ] || return 0
+    done
+    return 1
+}
+
+firmware() {
+    # The packages with which the golden record was made; the record's checksums pin the contents.
+    pinned='20250410 20260916'
+    missing=
+    for date in $pinned; do
+        have "$date" || missing="$missing $date"
+    done
+    [ -n "$missing" ] || return 0
+    # A version that has left the archive is looked for once a day, not at each run.
+    stamp=$fetch/firmware/newest-taken
+    if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$missing $(date +%F)" ]; then
+        return 0
+    fi
+    private_lists non-free-firmware trixie trixie-backports bookworm-backports sid
+    versions=$(private_apt apt-cache madison firmware-amd-graphics 2>/dev/null | cut -d '|' -f 2 | tr -d ' ' | sort -Vu)
+    [ -n "$versions" ] || skip "no list of packages could be fetched: $(tail -n 1 "$apt/log")"
+    gone=
+    for date in $missing; do
+        version=$(echo "$versions" | grep "^$date-" | head -n 1 || true)
+        if [ -n "$version" ]; then
+            fetch_firmware "$version"
+        else
+            gone="$gone $date"
+        fi
+    done
+    if [ -n "$gone" ]; then
+        newest=$(echo "$versions" | tail -n 1)
+        echo "firmware-amd-graphics$gone is no longer in the archive: taking $newest, the newest"
+        have "${newest%%-*}" || fetch_firmware "$newest"
+        echo "$gone $(date +%F)" >"$stamp"
+    fi
+}
+
+case "${1:-}" in
+firmware)
+    firmware
+    ;;
+apt-update)
+    # For private_lists, which gives it a time limit.
+    apt=$2
+    private_apt apt-get update
+    ;;
+*)
+    echo "usage: tests/fetch.sh firmware" >&2
+    exit 2
+    ;;
+esac
