@@ -7,9 +7,10 @@
 mod atomic;
 mod dispatch;
 mod exec;
+mod group;
 mod packet;
 
-pub(crate) use atomic::{atomic, atomic_is_64, atomic_is_cmpswap};
+pub(crate) use atomic::{apply, atomic, atomic_is_64, atomic_is_cmpswap};
 
 use crate::env::{Access, Env, Hub, Interrupt, Kind, MemFault, Progress};
 use crate::isa::Target;
