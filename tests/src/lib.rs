@@ -5,6 +5,7 @@ pub mod golden_fw;
 pub mod golden_program;
 pub mod golden_queues;
 pub mod golden_regs;
+pub mod golden_tlsf;
 pub mod replay;
 pub mod verdict;
 

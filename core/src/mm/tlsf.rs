@@ -12,6 +12,7 @@
 use core::fmt;
 use core::ops::Range;
 
+/// Each power of two is divided into at most 2^4 classes.
 const SL_BITS: u32 = 4;
 const SL_COUNT: usize = 1 << SL_BITS;
 const FL_COUNT: usize = 64;
@@ -130,6 +131,7 @@ pub struct BlockInfo {
 pub struct Tlsf<'s> {
     range: Range<u64>,
     min_block: u64,
+    sl_bits: u32,
     blocks: &'s mut [Block],
     free_bytes: u64,
     used: usize,
@@ -157,12 +159,6 @@ impl fmt::Debug for Tlsf<'_> {
     }
 }
 
-fn class(size: u64) -> (usize, usize) {
-    let fl = 63 - size.max(1).leading_zeros();
-    let sl = if fl >= SL_BITS { size >> (fl - SL_BITS) } else { size << (SL_BITS - fl) };
-    (fl as usize, sl as usize & (SL_COUNT - 1))
-}
-
 fn align_up(value: u64, align: u64) -> Option<u64> {
     let mask = align.checked_sub(1)?;
     Some(value.checked_add(mask)? & !mask)
@@ -175,6 +171,20 @@ impl<'s> Tlsf<'s> {
     /// # Errors
     /// [`TlsfError::EmptyRange`], or [`TlsfError::OutOfSlots`] if no slot was lent.
     pub fn new(range: Range<u64>, min_block: u64, blocks: &'s mut [Block]) -> Result<Self, TlsfError> {
+        Self::with_classes(range, min_block, SL_BITS, blocks)
+    }
+
+    /// Like [`Tlsf::new`], but each power of two is divided into `2^class_bits` size classes (at
+    /// most 16): fewer classes refuse fewer blocks unseen and fragment more.
+    ///
+    /// # Errors
+    /// As [`Tlsf::new`].
+    pub fn with_classes(
+        range: Range<u64>,
+        min_block: u64,
+        class_bits: u32,
+        blocks: &'s mut [Block],
+    ) -> Result<Self, TlsfError> {
         if range.end <= range.start {
             return Err(TlsfError::EmptyRange { start: range.start, end: range.end });
         }
@@ -186,6 +196,7 @@ impl<'s> Tlsf<'s> {
         }
         let mut tlsf = Tlsf {
             min_block: min_block.max(1),
+            sl_bits: class_bits.min(SL_BITS),
             vacant: if count == 0 { NIL } else { 0 },
             vacant_count: count,
             blocks,
@@ -381,12 +392,20 @@ impl<'s> Tlsf<'s> {
         }
     }
 
+    /// First and second level of a size.
+    fn class(&self, size: u64) -> (usize, usize) {
+        let fl = 63 - size.max(1).leading_zeros();
+        let bits = self.sl_bits;
+        let sl = if fl >= bits { size >> (fl - bits) } else { size << (bits - fl) };
+        (fl as usize, sl as usize & ((1 << bits) - 1))
+    }
+
     /// The head of the first list whose blocks all hold `size` bytes wherever they start.
     fn find_fast(&self, size: u64, align: u64) -> Option<(u32, u64)> {
         let padded = size.checked_add(align - 1)?;
-        let shift = (63 - padded.leading_zeros()).saturating_sub(SL_BITS);
+        let shift = (63 - padded.leading_zeros()).saturating_sub(self.sl_bits);
         let rounded = align_up(padded, 1 << shift)?;
-        let (fl, sl) = class(rounded);
+        let (fl, sl) = self.class(rounded);
         let in_level = self.sl_map.get(fl)? & (u16::MAX << sl);
         let (fl, sl) = if in_level != 0 {
             (fl, in_level.trailing_zeros())
@@ -404,7 +423,7 @@ impl<'s> Tlsf<'s> {
 
     /// Any block that holds the request, block by block; only where [`Self::find_fast`] found none.
     fn find_exact(&self, size: u64, align: u64) -> Option<(u32, u64)> {
-        let (first_fl, first_sl) = class(size);
+        let (first_fl, first_sl) = self.class(size);
         for fl in first_fl..FL_COUNT {
             let map = self.sl_map.get(fl).copied().unwrap_or(0);
             for sl in if fl == first_fl { first_sl } else { 0 }..SL_COUNT {
@@ -469,7 +488,7 @@ impl<'s> Tlsf<'s> {
 
     /// Appends a block to the list of its class and makes it free.
     fn list(&mut self, index: u32) {
-        let (fl, sl) = class(self.at(index).size);
+        let (fl, sl) = self.class(self.at(index).size);
         let head = self.heads.get(fl).and_then(|l| l.get(sl)).copied().unwrap_or(NIL);
         if head == NIL {
             self.edit(index, |b| (b.prev, b.next) = (index, index));
@@ -490,7 +509,7 @@ impl<'s> Tlsf<'s> {
     /// Takes a block out of the list of its class.
     fn unlist(&mut self, index: u32) {
         let Block { size, prev, next, .. } = self.at(index);
-        let (fl, sl) = class(size);
+        let (fl, sl) = self.class(size);
         if next == index {
             self.set_head(fl, sl, NIL);
             if let Some(map) = self.sl_map.get_mut(fl) {
