@@ -3,10 +3,12 @@
 pub mod golden_facts;
 pub mod golden_fw;
 pub mod golden_program;
+pub mod golden_pt;
 pub mod golden_queues;
 pub mod golden_regs;
 pub mod golden_tlsf;
 pub mod replay;
+pub mod table_memory;
 pub mod verdict;
 
 use std::io::Read;
