@@ -163,7 +163,6 @@ fn scenario(case: &Case<'_>, value: &Value, verdict: &mut Verdict) -> Result<()>
                         }
                         // Both sides go on with the same allocations: replay without this one.
                         ours.0.remove(&addr);
-                        drop(tlsf);
                         tlsf =
                             Tlsf::with_classes(case.range.clone(), case.min_block, class_bits, &mut blocks)?;
                         for (size, align) in &history {

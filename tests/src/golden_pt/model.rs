@@ -75,7 +75,7 @@ impl Pages {
                 let size = SIZES[1..]
                     .iter()
                     .copied()
-                    .find(|s| at % s == 0 && pa % s == 0 && *s <= rest)
+                    .find(|s| at.is_multiple_of(*s) && pa.is_multiple_of(*s) && *s <= rest)
                     .unwrap_or(4096);
                 let table_end = (at / (size * 512) + 1) * size * 512;
                 let run = (rest / size * size).min(table_end - at);
@@ -116,7 +116,8 @@ impl Pages {
         for Segment { addr, len } in segments {
             let mut off = 0;
             while off < *len {
-                let size = SIZES.into_iter().find(|s| at % s == 0 && *s <= len - off).unwrap_or(4096);
+                let size =
+                    SIZES.into_iter().find(|s| at.is_multiple_of(*s) && *s <= len - off).unwrap_or(4096);
                 let table_end = (at / (size * 512) + 1) * size * 512;
                 let run = ((len - off) / size * size).min(table_end - at);
                 let fragment = low_bits(&[at + off, run]);
@@ -274,7 +275,7 @@ impl Tables {
         let again = 0x71
             | u64::from(attr.system) << 1
             | u64::from(attr.snooped) << 2
-            | u64::from(attr.uncached) * 3 << mtype_shift
+            | (u64::from(attr.uncached) * 3) << mtype_shift
             | u64::from(fragment) << 7
             | if needs_bit { page_bit } else { 0 };
         if again != rest {

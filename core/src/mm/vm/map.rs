@@ -176,7 +176,8 @@ impl<P: Phase> Vm<'_, P> {
         flags: MapFlags,
     ) -> Result<(), VmError<M::Error>> {
         while segment.len > 0 {
-            let fits = |l: &Level| (offset | segment.addr) % l.covers() == 0 && segment.len >= l.covers();
+            let fits =
+                |l: &Level| (offset | segment.addr).is_multiple_of(l.covers()) && segment.len >= l.covers();
             let level = PAGE_LEVELS.into_iter().find(fits).unwrap_or(Level::Ptb);
             let table = self.descend(mem, path, offset, level)?;
             let index = level.index(offset);
