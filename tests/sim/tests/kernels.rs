@@ -27,3 +27,13 @@ fn every_gfx1100_case_gives_exact_results() {
 fn every_gfx1102_case_gives_exact_results() {
     run_all("gfx1102", Target::Gfx11, 19);
 }
+
+#[test]
+fn every_gfx1200_case_gives_exact_results() {
+    run_all("gfx1200", Target::Gfx12, 19);
+}
+
+#[test]
+fn every_gfx1201_case_gives_exact_results() {
+    run_all("gfx1201", Target::Gfx12, 25);
+}

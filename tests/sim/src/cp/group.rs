@@ -2,7 +2,7 @@
 
 use super::dispatch::{Fetch, Launch};
 use crate::env::Env;
-use crate::isa::{Ctx, Exec, Inst, Program, ProgramError, Target, Wave, WaveState, operand};
+use crate::isa::{Ctx, Program, ProgramError, Target, Wave, WaveState};
 
 /// Instructions that a wave runs before the next has its turn.
 const TURN: u32 = 256;
@@ -93,35 +93,9 @@ fn turn_of(
         let Some(inst) = program.get(*at) else { return Ok(used) };
         *at += 1;
         wave.pc = inst.pc + 4 * u64::from(inst.words);
-        execute(wave, inst, ctx);
+        wave.execute(inst, ctx);
     }
     Ok(turn)
-}
-
-/// Executes one instruction.
-fn execute(wave: &mut Wave, inst: &Inst, ctx: &mut Ctx<'_>) {
-    match inst.exec {
-        Exec::Alu(x) => match &inst.dual {
-            None => x(wave, inst),
-            Some(second) => {
-                let Exec::Alu(y) = second.exec else { return };
-                // Both read before either writes.
-                let d = usize::from(inst.d - operand::V0);
-                let before = wave.v[d];
-                x(wave, inst);
-                let after = std::mem::replace(&mut wave.v[d], before);
-                y(wave, second);
-                wave.v[d] = after;
-            }
-        },
-        Exec::Ctl(f) => f(wave, inst),
-        Exec::Mem(f) => {
-            if f(wave, inst, ctx).is_err() {
-                // The wave waits for a trap handler that is not there.
-                wave.state = WaveState::Stuck;
-            }
-        }
-    }
 }
 
 /// A wave as the dispatcher starts it.

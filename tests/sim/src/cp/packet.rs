@@ -42,7 +42,9 @@ static FORMS: &[Form] = &[
     form(0x46, "EVENT_WRITE", (1, 3), &[0xf3f, A & !7, 0xffff]),
     form(0x49, "RELEASE_MEM", (7, 7), &[0x17ff_ff3f, 0xe703_0000, A & !3, A, A, A, 0x0fff_ffff]),
     form(0x50, "DMA_DATA", (6, 6), &[0xe630_6001, A, A, A, A, 0x7fff_ffff]),
-    form(0x58, "ACQUIRE_MEM", (7, 7), &[0x8000_0000, A, 0xff, A, 0x00ff_ffff, 0xffff, 0x0007_ffff]),
+    // COHER_SIZE_HI has 8 bits in `nvd.h`, but its own driver writes 0xffffff there for "everything",
+    // as the reference writes all ones: the upper bits are not looked at.
+    form(0x58, "ACQUIRE_MEM", (7, 7), &[0x8000_0000, A, A, A, 0x00ff_ffff, 0xffff, 0x0007_ffff]),
     form(0x76, "SET_SH_REG", (2, MANY), &[0xffff]),
     form(0x79, "SET_UCONFIG_REG", (2, MANY), &[0xffff]),
 ];
@@ -50,7 +52,7 @@ static FORMS: &[Form] = &[
 /// What gfx9 has instead: cache control in COHER_CNTL, other bits in RELEASE_MEM (`soc15d.h`).
 static FORMS_GFX9: &[Form] = &[
     form(0x49, "RELEASE_MEM", (7, 7), &[0x0fff_ff3f, 0xe703_0000, A & !3, A, A, A, 0x0fff_ffff]),
-    form(0x58, "ACQUIRE_MEM", (6, 6), &[A, A, 0xff, A, 0x00ff_ffff, 0xffff]),
+    form(0x58, "ACQUIRE_MEM", (6, 6), &[A, A, A, A, 0x00ff_ffff, 0xffff]),
 ];
 
 /// The form of an operation on an engine.

@@ -178,6 +178,12 @@ impl Reader<'_> {
             _ => {
                 let mut i = self.start(Enc::Sop2, bits(w, 23, 7), 1)?;
                 (i.d, i.s[0], i.s[1]) = (d, s0, s1);
+                if i.row.name.contains("fmamk") || i.row.name.contains("fmaak") {
+                    i.lit = self.word(1)?;
+                    i.words = 2;
+                    self.check_sources(&i)?;
+                    return Ok(i);
+                }
                 self.literal(i)
             }
         }
@@ -237,6 +243,11 @@ impl Reader<'_> {
         } else {
             i.abs = bits(w, 8, 3) as u8;
             i.op_sel = bits(w, 11, 4) as u8;
+        }
+        if i.row.name.starts_with("v_s_") && ((i.neg | i.abs | i.omod) != 0 || i.clamp) {
+            return Err(
+                self.error(format!("modifiers of {} are not implemented in this simulator", i.row.name))
+            );
         }
         self.dpp(i)
     }
@@ -373,7 +384,7 @@ impl Reader<'_> {
 }
 
 fn is_scalar_result(name: &str) -> bool {
-    matches!(name, "v_readlane_b32" | "v_readfirstlane_b32")
+    matches!(name, "v_readlane_b32" | "v_readfirstlane_b32") || name.starts_with("v_s_")
 }
 
 /// Decodes the instruction that `words` begin with.

@@ -17,6 +17,7 @@ mod pack;
 mod print;
 mod program;
 mod salu;
+mod salu_float;
 mod table;
 mod valu;
 mod valu16;
@@ -29,7 +30,7 @@ pub use program::{Program, ProgramError};
 pub use table::Row;
 pub use wave::{Wave, WaveState};
 
-use crate::env::MemFault;
+use crate::env::{Access, Env, Hub, Kind, MemFault};
 
 /// Instruction set of a GPU's shader cores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -180,3 +181,38 @@ pub(crate) const SVE: u8 = 2;
 pub(crate) const DLC: u8 = 4;
 /// [`Inst::flags`]: streaming.
 pub(crate) const SLC: u8 = 8;
+
+impl Wave {
+    /// Executes one instruction; a memory fault stops the wave.
+    pub(crate) fn execute(&mut self, inst: &Inst, ctx: &mut Ctx<'_>) {
+        match inst.exec {
+            Exec::Alu(x) => match &inst.dual {
+                None => x(self, inst),
+                Some(second) => {
+                    let Exec::Alu(y) = second.exec else { return };
+                    // Both read before either writes.
+                    let d = usize::from(inst.d - operand::V0);
+                    let before = self.v[d];
+                    x(self, inst);
+                    let after = std::mem::replace(&mut self.v[d], before);
+                    y(self, second);
+                    self.v[d] = after;
+                }
+            },
+            Exec::Ctl(f) => f(self, inst),
+            Exec::Mem(f) => {
+                if f(self, inst, ctx).is_err() {
+                    // The wave waits for a trap handler that is not there.
+                    self.state = WaveState::Stuck;
+                }
+            }
+        }
+    }
+
+    /// Executes one instruction outside any workgroup, with VMID 0 and an LDS of one's own.
+    pub fn step(&mut self, inst: &Inst, env: &mut dyn Env, lds: &mut [u8]) {
+        let who = Access { hub: Hub::Gc, vmid: 0, client: 0, kind: Kind::Read };
+        self.pc = inst.pc.wrapping_add(4 * u64::from(inst.words));
+        self.execute(inst, &mut Ctx { env, who, lds, strayed: None });
+    }
+}

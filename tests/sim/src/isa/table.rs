@@ -3,7 +3,7 @@
 mod gfx11;
 mod gfx12;
 
-use super::{Enc, Exec, Target, cmp, ctl, ds, mem, pack, salu, valu, valu16, valu64};
+use super::{Enc, Exec, Target, cmp, ctl, ds, mem, pack, salu, salu_float, valu, valu16, valu64};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -32,13 +32,16 @@ const fn row(op: u16, name: &'static str, d: u8, sd: u8, s: [u8; 3]) -> Row {
 /// What an instruction of this name does, in this class; `None` where nobody has written it.
 fn exec_of(enc: Enc, name: &str) -> Option<Exec> {
     match enc {
-        Enc::Sop1 | Enc::Sop2 | Enc::Sopk | Enc::Sopc => salu::lookup(name).or_else(|| ctl::lookup(name)),
+        Enc::Sop1 | Enc::Sop2 | Enc::Sopk | Enc::Sopc => {
+            salu::lookup(name).or_else(|| ctl::lookup(name)).or_else(|| salu_float::lookup(name))
+        }
         Enc::Sopp => ctl::lookup(name),
         Enc::Smem => mem::smem(name),
         Enc::Vop1 | Enc::Vop2 | Enc::Vopc | Enc::Vop3 | Enc::Vopd => valu::lookup(name)
             .or_else(|| cmp::lookup(name))
             .or_else(|| valu64::lookup(name))
-            .or_else(|| valu16::lookup(name)),
+            .or_else(|| valu16::lookup(name))
+            .or_else(|| salu_float::lookup(name)),
         Enc::Vop3p => pack::lookup(name),
         Enc::Ds => ds::lookup(name),
         Enc::Flat | Enc::Scratch | Enc::Global => mem::flat(name),
