@@ -253,3 +253,58 @@ pub async fn fini<B: Bus>(cx: &mut Cx<'_, B>, handle: &mut dyn FnMut(&ih::Entry)
     cx.bus.flush()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::ip::Device;
+    use crate::ip::scripted::{TestBus, device};
+    use crate::reg::Reg;
+    use std::string::ToString;
+
+    /// A device that this driver has left in order, with some registers changed.
+    fn left(change: &[(Reg, u32)]) -> Device<TestBus> {
+        let mut d = device();
+        d.put(r::SCRATCH_REG7, MAGIC);
+        d.put(ra::hub::VM_CONTEXT_CNTL.mm[0], 1);
+        for (reg, value) in change {
+            d.put(*reg, *value);
+        }
+        d
+    }
+
+    fn reason(mut d: Device<TestBus>) -> Result<Reason, Error> {
+        d.run(async |cx: &mut Cx<'_, TestBus>| probe(cx))
+    }
+
+    #[test]
+    fn the_state_of_a_gpu_is_read_from_its_registers() {
+        let table: [(&[(Reg, u32)], Reason); 8] = [
+            (&[], Reason::LeftInOrder),
+            (&[(r::SCRATCH_REG7, 0)], Reason::Untouched),
+            (&[(r::SCRATCH_REG7, 0xa000_0006)], Reason::Untouched),
+            (&[(r::SCRATCH_REG7, MAGIC + 1)], Reason::OtherLayout { version: LAYOUT_VERSION + 1 }),
+            (&[(ra::hub::VM_CONTEXT_CNTL.gc[0], 1)], Reason::ContextOn),
+            (&[(r::GCVM_L2_PROTECTION_FAULT_STATUS, 0x10)], Reason::FaultLatched { status: 0x10 }),
+            (&[(ra::hub::VM_CONTEXT_CNTL.mm[0], 0)], Reason::MmhubOff),
+            (&[(ra::SDMA_QUEUE_RB_CNTL[1][0], 1)], Reason::QueueActive),
+        ];
+        for (change, expected) in table {
+            assert_eq!(reason(left(change)), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_scratch_register_of_all_ones_is_a_device_that_does_not_respond() {
+        let gone = left(&[(r::SCRATCH_REG7, u32::MAX)]);
+        assert_eq!(reason(gone), Err(Error::NotResponding { stage: Stage::Probe }));
+    }
+
+    #[test]
+    fn another_layout_is_named_with_both_versions() {
+        let text = Reason::OtherLayout { version: 9 }.to_string();
+        assert_eq!(text, "the GPU was set up with layout version 9, this is 1");
+    }
+}

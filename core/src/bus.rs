@@ -248,6 +248,18 @@ pub trait Bus: Mmio + Dma {
         self.clock().wait_us(timeout_us.min(50));
         Ok(false)
     }
+
+    /// The device is about to be told to reset itself: the host saves what only it can restore
+    /// (PCI configuration space, BARs, settings of a bridge).
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        Ok(())
+    }
+
+    /// The device has reset itself: the host restores what it saved. No window is accessed between
+    /// [`Bus::before_reset`] and this but to tell the device to reset.
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        Ok(())
+    }
 }
 
 impl<T: Mmio + ?Sized> Mmio for &mut T {
@@ -325,5 +337,11 @@ impl<T: Bus + ?Sized> Bus for &mut T {
     }
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         (**self).wait_interrupt(timeout_us)
+    }
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        (**self).before_reset()
+    }
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        (**self).after_reset()
     }
 }

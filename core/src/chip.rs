@@ -33,7 +33,8 @@ pub struct SmuMessages {
 pub enum Mode1 {
     /// A message of the normal mailbox.
     Message(u32),
-    /// A message of the debug mailbox (`DEBUGSMC_MSG_Mode1Reset`, smu_v14_0_2_ppt.c).
+    /// A message of the debug mailbox (`DEBUGSMC_MSG_Mode1Reset`, smu_v14_0_2_ppt.c and, for 13.0.10,
+    /// smu_v13_0_0_ppt.c).
     Debug(u32),
 }
 
@@ -221,7 +222,10 @@ pub static CHIPS: [Chip; 5] = [
     gfx11("Navi31", (11, 0, 0), "gfx1100"),
     gfx11("Navi33", (11, 0, 2), "gfx1102"),
     // Not gfx1103, which is an APU (GC 11.0.1).
-    gfx11("Navi32", (11, 0, 3), "gfx1101"),
+    Chip {
+        smu: SmuMessages { mode1_reset: Mode1::Debug(2), ..SMU_13 },
+        ..gfx11("Navi32", (11, 0, 3), "gfx1101")
+    },
     gfx12("Navi44", (12, 0, 0), "gfx1200"),
     gfx12("Navi48", (12, 0, 1), "gfx1201"),
 ];

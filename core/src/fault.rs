@@ -120,7 +120,7 @@ const MM_3: [(u16, &str, &str); 20] = [
 /// The rest of that table.
 const MM_3_HIGH: [(u16, &str, &str); 3] = [(22, "VCNU1", "VCNU1"), (23, "VCN1", "VCN1"), (52, "VCN0", "")];
 /// mmhub_v4_1_0.c.
-const MM_4: [(u16, &str, &str); 19] = [
+const MM_4: [(u16, &str, &str); 18] = [
     (0, "VMC", ""),
     (3, "", "DCEDWB"),
     (4, "DCEDMC", "DCEDMC"),
@@ -139,7 +139,6 @@ const MM_4: [(u16, &str, &str); 19] = [
     (22, "VSCH", "VSCH"),
     (23, "HDP", "HDP"),
     (55, "VCNRD", ""),
-    (56, "", ""),
 ];
 
 fn client_name(regs: &RegFile, hub: Hub, client: u16, write: bool) -> &'static str {

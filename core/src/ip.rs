@@ -25,3 +25,8 @@ pub use crate::reg::Hub;
 pub(crate) use access::is_gone;
 pub use access::{Cx, Device, QueuesInUse, StageTime};
 pub use wait::{Counters, Event, Missed, Slot, Stage, Target, Task, Until, Wait, drive};
+
+#[cfg(test)]
+pub(crate) mod scripted;
+#[cfg(test)]
+mod tests;

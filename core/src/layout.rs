@@ -218,7 +218,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, range: &Range<u64>) -> fmt::Resul
 
 /// Proof that the device is booting, and the only source of boot pages.
 ///
-/// Pages of the boot region can be taken only while this exists; [`Booting::finish`] turns it into
+/// Pages of the boot region can be taken only while this exists; the end of the boot turns it into
 /// [`Ready`], which what comes after the boot asks for.
 #[derive(Debug)]
 pub struct Booting {

@@ -228,4 +228,10 @@ impl<B: Bus> Bus for Count<B> {
         let result = self.inner.wait_interrupt(timeout_us);
         self.tally(result, |c| c.interrupt_waits += 1)
     }
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        self.inner.before_reset()
+    }
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        self.inner.after_reset()
+    }
 }

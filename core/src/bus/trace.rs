@@ -360,4 +360,10 @@ impl<B: Bus, S: TraceSink> Bus for Trace<B, S> {
         self.emit(Event::WaitInterrupt { came });
         Ok(came)
     }
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        self.inner.before_reset()
+    }
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        self.inner.after_reset()
+    }
 }

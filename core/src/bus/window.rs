@@ -240,4 +240,10 @@ impl<B: Bus> Bus for SmallBar<B> {
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         self.inner.wait_interrupt(timeout_us)
     }
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        self.inner.before_reset()
+    }
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        self.inner.after_reset()
+    }
 }

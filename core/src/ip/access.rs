@@ -84,12 +84,18 @@ impl<B: Bus> Device<B> {
             hdp_flush: None,
             hubs_on: [false; 2],
         };
-        let base = device.read(r::MMMC_VM_FB_LOCATION_BASE)?;
+        device.locate_vram()?;
+        Ok(device)
+    }
+
+    /// Reads where the VRAM lies in the memory controller's address space.
+    pub(super) fn locate_vram(&mut self) -> Result<(), Error> {
+        let base = self.read(r::MMMC_VM_FB_LOCATION_BASE)?;
         if base == u32::MAX {
             return Err(Error::NotResponding { stage: Stage::Probe });
         }
-        device.mc_base = u64::from(base & 0xff_ffff) << 24;
-        Ok(device)
+        self.mc_base = u64::from(base & 0xff_ffff) << 24;
+        Ok(())
     }
 
     /// Memory controller address of a VRAM offset.

@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const ENTRY_LEN: usize = 32;
 /// Memory space of the rings: 4 = memory controller addresses (`ih_v6_0_rb_cntl`).
 const MC_SPACE_MC: u32 = 4;
-/// Client of interrupt storms (`SOC21_IH_CLIENTID_VMC` is 0x12 = 18).
+/// `RB_SIZE`: the logarithm of the ring's length in dwords (`ih_v6_0_rb_cntl`).
 const RB_SIZE: u32 = (IH_RING_LEN / 4).trailing_zeros();
 
 /// An interrupt (`amdgpu_ih_decode_iv_helper`).

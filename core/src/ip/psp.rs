@@ -230,7 +230,7 @@ fn put_message<B: Bus>(
 /// The write pointer counts dwords and wraps at the ring's length. The fence value is the write
 /// pointer plus one, as no frame before it in this turn of the ring had it; it is never 0, the value
 /// of fresh fence memory.
-async fn submit<B: Bus>(cx: &mut Cx<'_, B>, command: &Command) -> Result<wire::Response, Error> {
+pub(super) async fn submit<B: Bus>(cx: &mut Cx<'_, B>, command: &Command) -> Result<wire::Response, Error> {
     let ring_dwords = (PSP_RING_LEN / 4) as u32;
     let wptr = cx.read(r::PSP_C2PMSG_67)?;
     let frame_dwords = FRAME_LEN as u32 / 4;

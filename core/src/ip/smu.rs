@@ -13,6 +13,8 @@ const MESSAGE_US: u64 = 10_000_000;
 const ALIVE_US: u64 = 100_000;
 /// A mode-1 reset takes half a second (`SMU13_MODE1_RESET_WAIT_TIME_IN_MS`, smu_v13_0.h).
 const MODE1_US: u64 = 500_000;
+/// The memory size becomes readable; `amdgpu_device_mode1_reset` waits 100 ms for it.
+const RESPOND_US: u64 = 2_000_000;
 /// Response "OK" (`SMU_RESP_OK`, smu_cmn.c).
 const OK: u32 = 1;
 /// Index that asks for the number of levels.
@@ -140,17 +142,23 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
 }
 
 /// Resets the whole GPU through the SMU. Afterwards nothing is as it was: the secure OS is gone,
-/// registers have their reset values, VRAM may be lost. PCI configuration space and BARs are the
-/// host's to restore.
+/// registers have their reset values, VRAM may be lost. PCI configuration space and BARs are
+/// restored by the host ([`Bus::after_reset`]).
 pub async fn mode1_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.enter(Stage::Reset).await;
     let (mailbox, message) = match cx.chip.smu.mode1_reset {
         Mode1::Message(m) => (&MAIN, m),
         Mode1::Debug(m) => (&DEBUG, m),
     };
-    exchange(cx, mailbox, message, 0, MESSAGE_US).await?;
+    cx.bus.before_reset()?;
+    let told = exchange(cx, mailbox, message, 0, MESSAGE_US).await;
+    let passed = cx.delay(MODE1_US).await;
     cx.forget();
-    cx.delay(MODE1_US).await
+    cx.bus.after_reset()?;
+    told.and(passed)?;
+    // Until the memory controller is up again the size reads as all ones.
+    cx.wait_reg(r::RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE, u32::MAX, Until::Differs(0), RESPOND_US).await?;
+    cx.locate_vram()
 }
 
 /// Asks for the levels of all clocks, once.
