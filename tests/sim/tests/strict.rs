@@ -286,3 +286,99 @@ fn state_survives_a_disconnect_of_its_client() {
     again.read(5, u64::from(again.register("SCRATCH_REG7").unwrap()) * 4, &mut b).unwrap();
     assert_eq!(u32::from_le_bytes(b), 0xA000_0006);
 }
+
+#[test]
+fn windows_refuse_what_they_do_not_support() {
+    let mut d = Driver::new("navi31,bar=256M");
+    assert_eq!((d.gpu.bar_len(0), d.gpu.bar_len(2), d.gpu.bar_len(5)), (256 << 20, 2 << 20, 1 << 20));
+    let mut b = [0; 4];
+    assert!(d.gpu.read(0, (256 << 20) - 2, &mut b).is_err(), "past the end of a small BAR");
+    assert!(d.gpu.read(5, (1 << 20) - 2, &mut b).is_err());
+    assert!(d.gpu.read(1, 0, &mut b).is_err(), "no such window");
+    assert_eq!(rules(&d), []);
+    assert!(d.gpu.read(5, 2, &mut b).is_err(), "unaligned register");
+    assert!(d.gpu.write(2, 4, &[0; 8]).is_err(), "unaligned doorbell");
+    assert_eq!(rules(&d), [Rule::BadAccess]);
+    d.boot();
+    d.compute_queue(VA + 0x4000, 0x400);
+    d.gpu.write(2, 24, &[1, 0, 0, 0]).unwrap();
+    assert_eq!(rules(&d), [Rule::BadAccess], "a queue's doorbell is 8 bytes");
+}
+
+#[test]
+fn vram_past_a_small_bar_is_reached_through_mm_index() {
+    let d = Driver::new("navi31,bar=256M");
+    let at = 0x5_ff00_0000u64 - 0x1_0000;
+    d.w("BIF_BX_PF0_MM_INDEX_HI", (at >> 31) as u32);
+    d.w("BIF_BX_PF0_MM_INDEX", at as u32 & 0x7fff_ffff | 1 << 31);
+    assert_eq!(d.r("BIF_BX_PF0_MM_DATA"), 0x2821_1407, "the discovery table's signature");
+    d.w("BIF_BX0_PCIE_INDEX2", d.gpu.register("MP0_SMN_C2PMSG_35").unwrap() * 4);
+    assert_eq!(d.r("BIF_BX0_PCIE_DATA2"), 0x8000_0000, "the bootloader is ready");
+    assert_eq!(rules(&d), []);
+}
+
+#[test]
+fn resizing_the_bar_shows_all_of_vram() {
+    let d = Driver::new("navi31,bar=256M");
+    // Resizable BAR control of BAR0: 2^15 MiB.
+    d.gpu.config_write(0x208, &(1 << 5 | 15u32 << 8).to_le_bytes());
+    assert_eq!(d.gpu.bar_len(0), 32 << 30);
+    assert_eq!(d.read(0x5_ff00_0000 - 0x1_0000, 4), 0x2821_1407u32.to_le_bytes());
+}
+
+#[test]
+fn gpus_of_one_machine_do_not_share_state_and_run_alike() {
+    let config = amdev_sim::Config::parse("navi31,count=3").unwrap();
+    let gpus: Vec<_> = config.each().map(amdev_sim::SimGpu::new).collect();
+    let (a, b) = (Driver::new("navi31"), Driver::new("navi31"));
+    a.w("SCRATCH_REG7", 1);
+    assert_eq!(b.r("SCRATCH_REG7"), 0);
+    let bar = |g: &amdev_sim::SimGpu| {
+        let mut b = [0; 8];
+        g.config_read(0x10, &mut b);
+        u64::from_le_bytes(b)
+    };
+    let mut bars: Vec<u64> = gpus.iter().map(bar).collect();
+    bars.dedup();
+    assert_eq!(bars.len(), 3, "each has its own place in the address space");
+    let time = || {
+        let mut d = Driver::new("navi31");
+        d.boot();
+        (d.gpu.now_us(), d.gpu.counts())
+    };
+    assert_eq!(time(), time(), "virtual time is deterministic");
+}
+
+#[test]
+fn ih_read_pointers_can_be_moved_by_doorbell() {
+    let mut d = Driver::new("navi31");
+    d.boot();
+    d.w("IH_DOORBELL_RPTR", d.f("IH_DOORBELL_RPTR", &[("OFFSET", 752), ("ENABLE", 1)]));
+    d.gpu.write(2, 752 * 4, &64u32.to_le_bytes()).unwrap();
+    assert_eq!((d.r("IH_RB_RPTR"), rules(&d)), (64, vec![]));
+    d.gpu.write(2, 753 * 4, &64u32.to_le_bytes()).unwrap();
+    assert_eq!(rules(&d), [Rule::DoorbellBeforeActivation]);
+}
+
+#[test]
+fn overlapping_structures_are_found() {
+    let mut d = Driver::new("navi31");
+    d.boot();
+    // 512 KiB from here hold the write pointer's page and the PSP's buffers.
+    let cntl = d.r("IH_RB_CNTL");
+    d.w("IH_RB_CNTL", cntl & !1);
+    d.w("IH_RB_BASE", (0x80_0019_0000u64 >> 8) as u32);
+    d.w("IH_RB_CNTL", cntl);
+    assert_eq!(rules(&d), [Rule::OverlappingStructures]);
+}
+
+#[test]
+fn engines_do_not_start_before_their_firmware() {
+    let d = Driver::new("navi31");
+    d.w("CP_MEC_RS64_CNTL", 1 << 26);
+    d.w("SDMA0_F32_CNTL", 0);
+    d.w("RLC_SAFE_MODE", 3);
+    assert_eq!(rules(&d), [Rule::EngineBeforeFirmware]);
+    d.sdma_queue(VA + 0x5000, 0x1000);
+    assert_eq!(rules(&d), [Rule::EngineBeforeFirmware]);
+}
