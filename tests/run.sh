@@ -45,7 +45,9 @@ run_logged() {
         printf 'ok     %4s s\n' "$took"
     else
         printf 'FAILED %4s s\n' "$took"
-        tail -n 40 "$logs/${name// /-}.log" | sed 's/^/    /'
+        # Of tests the failures are said before the end, of builds the errors.
+        { grep -nE '^(error|failures:|test .* FAILED|thread .* panicked)' "$logs/${name// /-}.log" | head -n 20
+          tail -n 40 "$logs/${name// /-}.log"; } | sed 's/^/    /'
     fi
     return $status
 }
@@ -87,9 +89,10 @@ have_component() {
 echo "$(rustc --version), $(nproc) processors, tier: $tier"
 
 if [ -x tests/fetch.sh ]; then
-    if ! run_logged "firmware package" tests/fetch.sh firmware; then
-        skip "tests with AMD's firmware (the distribution's package could not be fetched)"
+    if ! run_logged "firmware packages" tests/fetch.sh firmware; then
+        skip "tests with AMD's firmware: fetching it failed"
     fi
+    while IFS= read -r why; do skip "$why"; done < <(sed -n 's/^skipped: //p' "$logs/firmware-packages.log")
 fi
 
 if have_component fmt rustfmt; then step "format" cargo fmt --all --check; else skip "format (no rustfmt)"; fi

@@ -8,14 +8,11 @@
 //! aperture is refused with [`BusError::OutOfWindow`].
 
 use super::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use crate::discovery::{MM_DATA_REG, MM_INDEX_HI_REG, MM_INDEX_REG};
 
-/// Byte offset of `MM_INDEX` in BAR5 (`regBIF_BX_PF0_MM_INDEX` 0x0000, nbio_*_offset.h; the same
-/// in every version).
-const MM_INDEX: u64 = 0;
-/// Byte offset of `MM_DATA` (`regBIF_BX_PF0_MM_DATA` 0x0001).
-const MM_DATA: u64 = 4;
-/// Byte offset of `MM_INDEX_HI` (`regBIF_BX_PF0_MM_INDEX_HI` 0x0006).
-const MM_INDEX_HI: u64 = 0x18;
+const MM_INDEX: u64 = MM_INDEX_REG as u64 * 4;
+const MM_DATA: u64 = MM_DATA_REG as u64 * 4;
+const MM_INDEX_HI: u64 = MM_INDEX_HI_REG as u64 * 4;
 /// `MM_INDEX` bit 31: the address is in the frame buffer, not in register space.
 const MM_APERTURE: u32 = 1 << 31;
 
@@ -34,6 +31,11 @@ impl<B> SmallBar<B> {
     /// Extends the VRAM window of `inner` to `vram_len` bytes.
     pub fn new(inner: B, vram_len: u64) -> Self {
         SmallBar { inner, vram_len, hi: None }
+    }
+
+    /// The length of the VRAM is known now: usually only discovery tells it.
+    pub fn set_vram_len(&mut self, vram_len: u64) {
+        self.vram_len = vram_len;
     }
 
     /// The bus below.

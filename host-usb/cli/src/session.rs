@@ -251,6 +251,11 @@ pub trait Session {
         self.unsupported("regs")
     }
 
+    /// What decides which firmware it needs.
+    fn firmware_versions(&mut self) -> anyhow::Result<amdev_fw::Versions> {
+        self.unsupported("fw list")
+    }
+
     /// What was done to the device so far.
     fn counts(&self) -> Counts {
         Counts::default()

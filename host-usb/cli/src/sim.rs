@@ -241,7 +241,10 @@ impl Bus for SimBus {
         self
     }
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
-        const STEP_US: u64 = 10;
+        // Short steps first, so that a quick answer costs little device time; longer ones later, so
+        // that a device that hangs does not take long to find out about.
+        const LONGEST_STEP_US: u64 = 1_000;
+        let mut step_us = 10;
         let deadline = self.now_us().saturating_add(timeout_us);
         loop {
             if self.gpu.take_interrupts() > 0 {
@@ -252,7 +255,8 @@ impl Bus for SimBus {
             if left == 0 {
                 return Ok(false);
             }
-            self.wait_us(left.min(STEP_US));
+            self.wait_us(left.min(step_us));
+            step_us = (2 * step_us).min(LONGEST_STEP_US);
         }
     }
 }

@@ -1,0 +1,144 @@
+//! The `amdev` command as a person calls it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn amdev(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_amdev"))
+        .args(args)
+        .env_remove("AMDEV_DEVICE")
+        .env_remove("AMDEV_FIRMWARE")
+        .output()
+        .expect("the command starts")
+}
+
+fn stdout(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+fn stderr(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests").join(name)
+}
+
+#[test]
+fn help_names_every_command_and_the_exit_codes() {
+    let out = amdev(&["--help"]);
+    assert_eq!(out.status.code(), Some(0));
+    let text = stdout(&out);
+    for word in ["demo", "boot", "fini", "reset", "run", "copy", "regs", "fw", "info", "Exit codes"] {
+        assert!(text.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_says_why() {
+    for (args, word) in [
+        (&["--device", "moon", "info"][..], "the forms are"),
+        (&["--device", "sim:navi99", "info"], "navi31"),
+        (&["--device", "sim:navi31,colour=red", "info"], "colour"),
+        (&["run", "no-such-file.co", "--grid", "1", "--block", "1"], "no-such-file.co"),
+        (&["run", "k.co", "--grid", "1", "--block", "1", "--arg", "in:f32:what:4"], "unknown generator"),
+        (&["info", "--discovery", "no-such-file.bin"], "no-such-file.bin"),
+        (&["boot", "--warm"], "--warm"),
+    ] {
+        let out = amdev(args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {}", stderr(&out));
+        assert!(stderr(&out).contains(word), "{args:?}: {}", stderr(&out));
+        assert!(out.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_device_that_this_build_cannot_reach_exits_with_3() {
+    let out = amdev(&["--device", "usb:7", "info"]);
+    assert_eq!(out.status.code(), Some(3), "{}", stderr(&out));
+    assert!(stderr(&out).contains("usb:7"), "{}", stderr(&out));
+}
+
+#[test]
+fn missing_firmware_exits_with_4_and_names_the_place() {
+    let empty = std::env::temp_dir().join(format!("amdev-no-firmware-{}", std::process::id()));
+    std::fs::create_dir_all(&empty).unwrap();
+    let dir = empty.to_str().unwrap();
+    let check = amdev(&["fw", "check", dir]);
+    assert_eq!(check.status.code(), Some(4), "{}", stderr(&check));
+    assert!(stderr(&check).contains(dir), "{}", stderr(&check));
+    std::fs::remove_dir_all(&empty).unwrap();
+}
+
+#[test]
+fn an_error_with_json_is_one_object_on_stdout() {
+    let out = amdev(&["--json", "--device", "sim:navi99", "info"]);
+    let text = stdout(&out);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(
+        text.starts_with('{') && text.contains(r#""ok":false"#) && text.contains(r#""exit_code":2"#),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_simulated_gpu_is_listed() {
+    let text = stdout(&amdev(&["list"]));
+    for gpu in ["navi31", "navi32", "navi33", "navi44", "navi48"] {
+        assert!(text.contains(&format!("sim:{gpu} ")), "{gpu}: {text}");
+    }
+}
+
+#[test]
+fn a_discovery_table_in_a_file_is_shown_without_a_device() {
+    let file = data("golden/navi48/discovery.bin");
+    let out = amdev(&["info", "--discovery", file.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    let text = stdout(&out);
+    assert!(text.contains("gfx1201") && text.contains("12.0.1") && text.contains("0x1260"), "{text}");
+}
+
+#[test]
+fn a_file_that_is_no_discovery_table_is_refused_by_name() {
+    let file = data("golden/navi48/device.json");
+    let out = amdev(&["info", "--discovery", file.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(stderr(&out).contains("device.json"), "{}", stderr(&out));
+}
+
+#[test]
+fn the_device_can_come_from_the_environment() {
+    let out = Command::new(env!("CARGO_BIN_EXE_amdev"))
+        .args(["info"])
+        .env("AMDEV_DEVICE", "sim:navi33")
+        .output()
+        .expect("the command starts");
+    assert!(stdout(&out).contains("gfx1102"), "{}{}", stdout(&out), stderr(&out));
+}
+
+#[test]
+fn completions_exist_for_the_common_shells() {
+    for shell in ["bash", "zsh", "fish"] {
+        let out = amdev(&["completions", shell]);
+        assert_eq!(out.status.code(), Some(0));
+        assert!(stdout(&out).contains("amdev"), "{shell}");
+    }
+}
+
+#[test]
+fn a_trace_starts_with_its_header_and_reads_the_memory_size_first() {
+    let file = std::env::temp_dir().join(format!("amdev-trace-{}.jsonl", std::process::id()));
+    let out = amdev(&["--trace", file.to_str().unwrap(), "info"]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut rows = text.lines();
+    assert_eq!(
+        rows.next(),
+        Some(r#"{"op":"header","format":1,"driver":"amdev","device":"sim:navi31","flow":"info"}"#)
+    );
+    assert_eq!(
+        rows.next(),
+        Some(r#"{"op":"r","ip":"nbio","name":"mmRCC_CONFIG_MEMSIZE","addr":3555,"val":24560,"i":0}"#)
+    );
+    std::fs::remove_file(&file).unwrap();
+}
