@@ -82,7 +82,8 @@ pub fn types_of_firmware(kind: u32) -> &'static [u8] {
 pub fn types_of_component(component: u32) -> &'static [u8] {
     match component {
         0x8_0000 => &[TYPE_KDB],
-        0x1000_0000 => &[0x56], // SPL table
+        // SPL table; on MP0 13.x Linux sends the key database here (psp_v13_0_bootloader_load_spl).
+        0x1000_0000 => &[0x56, TYPE_KDB],
         0x1_0000 => &[0x0a],    // SYS_DRV
         0x2_0000 => &[0x09],    // SOS
         0xB_0000 => &[0x4a],    // SOC_DRV

@@ -213,7 +213,11 @@ impl Device {
                 return Err((Rule::FirmwareOrder, format!("comes after {:#x}", last.0)));
             }
         }
-        if let Some((same, _)) = self.psp.components.iter().find(|l| l.1 == sum).copied() {
+        // On MP0 13.x Linux and the reference send the key database as SPL table, and hardware takes
+        // it (`psp_v13_0_bootloader_load_spl`); `psp_v14_0.c` sends the SPL table.
+        let kdb_as_spl = component == SPL && !self.config.chip.gfx12();
+        let same = self.psp.components.iter().find(|l| l.1 == sum).copied();
+        if let Some((same, _)) = same.filter(|_| !kdb_as_spl) {
             self.violation(
                 Rule::FirmwareImage,
                 format!("component {component:#x} has the contents of component {same:#x}"),

@@ -45,9 +45,9 @@ fn rules(report: &Report) -> BTreeMap<Rule, usize> {
 }
 
 /// What the reference's cold boot does wrong: IH rings twice too long (fault 1), RLC autoload not
-/// awaited (2), PSP command and frame not flushed (6), key database sent as SPL table (10).
-const BOOT_FAULTS: [Rule; 4] =
-    [Rule::StaleHdp, Rule::EngineBeforeFirmware, Rule::FirmwareImage, Rule::OverlappingStructures];
+/// awaited (2), PSP command and frame not flushed (6). That it sends the key database as SPL table
+/// on MP0 13 (10) is what Linux does too, and shows in the choice of the image only.
+const BOOT_FAULTS: [Rule; 3] = [Rule::StaleHdp, Rule::EngineBeforeFirmware, Rule::OverlappingStructures];
 
 fn only(report: &Report, expected: &[Rule]) {
     let found: Vec<Rule> = rules(report).into_keys().collect();
@@ -213,11 +213,9 @@ fn opened_over_pci_the_reference_sets_up_queues_and_memory() {
         if g == "navi48" {
             // Fault 10, see above.
             assert_eq!(found.remove(&Rule::FirmwareOrder), Some(1));
-        } else {
-            assert_eq!(found.remove(&Rule::FirmwareImage), Some(1));
         }
         let left: Vec<Rule> = found.into_keys().collect();
-        assert_eq!(left, [Rule::StaleHdp, Rule::EngineBeforeFirmware, Rule::OverlappingStructures], "{g}");
+        assert_eq!(left, BOOT_FAULTS, "{g}");
         assert_eq!((report.timeouts, report.differences.len()), (0, 0), "{g}");
     }
 }
@@ -263,7 +261,6 @@ fn amds_images_pass_the_psps_checks() {
         let wrong: Vec<_> = report.violations.iter().filter(|v| v.rule == Rule::FirmwareImage).collect();
         println!("{g}: {} images, {wrong:?}", used.get());
         assert!(used.get() > 0, "the folder holds another version of the images of {g}");
-        // On MP0 13 without an SPL image the reference sends the key database in its place.
-        assert_eq!(wrong.len(), usize::from(matches!(g, "navi31" | "navi32" | "navi33")), "{g}: {wrong:?}");
+        assert!(wrong.is_empty(), "{g}: {wrong:?}");
     }
 }
