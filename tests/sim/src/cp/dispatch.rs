@@ -129,7 +129,7 @@ impl Dispatch {
         // USE_THREAD_DIMENSIONS: sizes are in work-items.
         if initiator & 1 << 5 != 0 {
             for n in 0..3 {
-                if dims[n] % launch.block[n] != 0 {
+                if !dims[n].is_multiple_of(launch.block[n]) {
                     return setup(format!(
                         "dispatch of {dims:?} work-items is no multiple of the workgroup {:?}",
                         launch.block

@@ -121,7 +121,7 @@ impl ComputeQueue {
             return bad(format!("ATOMIC_MEM at {at} with operation {op:#x}"));
         };
         let va = addr(p[1], p[2]);
-        if va % if wide { 8 } else { 4 } != 0 {
+        if !va.is_multiple_of(if wide { 8 } else { 4 }) {
             return bad(format!("ATOMIC_MEM at {at} on unaligned {va:#x}"));
         }
         let command = p[0] >> 8 & 0xf;
@@ -246,7 +246,7 @@ impl ComputeQueue {
                 addr(env.reg_read(p[1]), hi)
             }
             1 | 2 => {
-                if src % size as u64 != 0 {
+                if !src.is_multiple_of(size as u64) {
                     return bad(format!("COPY_DATA at {at} from unaligned {src:#x}"));
                 }
                 let mut b = [0; 8];
@@ -265,7 +265,7 @@ impl ComputeQueue {
                 }
             }
             1 | 2 | 5 => {
-                if dst % size as u64 != 0 {
+                if !dst.is_multiple_of(size as u64) {
                     return bad(format!("COPY_DATA at {at} to unaligned {dst:#x}"));
                 }
                 env.write(self.access(Kind::Write), dst, &value.to_le_bytes()[..size])?;
@@ -299,7 +299,7 @@ impl ComputeQueue {
             return bad(format!("RELEASE_MEM at {at} with int_sel {int_sel}"));
         }
         if let Some((value, size)) = data {
-            if va % size as u64 != 0 {
+            if !va.is_multiple_of(size as u64) {
                 return bad(format!("RELEASE_MEM at {at} of {size} bytes to unaligned {va:#x}"));
             }
             env.write(self.access(Kind::Write), va, &value.to_le_bytes()[..size])?;

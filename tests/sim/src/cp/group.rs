@@ -121,9 +121,9 @@ fn start(launch: &Launch, slot: u32, id: [u32; 3], n: u32) -> Wave {
         w.set_sgpr(108 + 9, id[0]);
         w.set_sgpr(108 + 7, id[1] & 0xffff | id[2] << 16);
     } else {
-        for k in 0..3 {
-            if launch.group_ids[k] {
-                push(&mut w, id[k]);
+        for (enabled, id) in launch.group_ids.iter().zip(id) {
+            if *enabled {
+                push(&mut w, id);
             }
         }
     }

@@ -78,7 +78,7 @@ macro_rules! floats {
 }
 
 /// What a comparison does.
-#[expect(
+#[allow(
     clippy::neg_cmp_op_on_partial_ord,
     clippy::unnecessary_cast,
     reason = "NaN makes them differ; one macro for all types"

@@ -6,6 +6,16 @@
 //! class. References: AMD's "RDNA3 Instruction Set Architecture" and "RDNA4 Instruction Set
 //! Architecture" guides, and LLVM's AMDGPU documentation.
 
+#![allow(
+    clippy::needless_range_loop,
+    clippy::precedence,
+    clippy::double_comparisons,
+    clippy::nonminimal_bool,
+    clippy::if_same_then_else,
+    reason = "lanes are numbers that index several registers at once; NaN makes comparisons differ \
+              from their negation; bit fields read as the guides write them"
+)]
+
 mod cmp;
 mod ctl;
 mod decode;

@@ -32,7 +32,7 @@ impl Wave {
 }
 
 /// What a scalar float instruction does.
-#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "NaN makes them differ")]
+#[allow(clippy::neg_cmp_op_on_partial_ord, reason = "NaN makes them differ")]
 pub(super) fn lookup(name: &str) -> Option<Exec> {
     macro_rules! alu {
         (|$w:ident, $i:ident| $body:expr) => {

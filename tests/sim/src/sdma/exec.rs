@@ -31,8 +31,8 @@ impl SdmaQueue {
             layout::find(self.config.version, header).map_err(|why| Stop::Bad(format!("{why} at {at}")))?;
         let mut p = [0u32; MAX_DWORDS];
         p[0] = header;
-        for n in 1..layout.masks.len() {
-            p[n] = self.fetch(env, n as u64)?;
+        for (n, word) in p.iter_mut().enumerate().take(layout.masks.len()).skip(1) {
+            *word = self.fetch(env, n as u64)?;
         }
         self.check_reserved(layout, &p)?;
         let len = layout.masks.len() as u64;
@@ -238,7 +238,7 @@ impl SdmaQueue {
         let wide = crate::cp::atomic_is_64(op)
             .ok_or_else(|| Stop::Bad(format!("ATOMIC at {} with operation {op:#x}", self.position())))?;
         let size = if wide { 8 } else { 4 };
-        if va % size != 0 {
+        if !va.is_multiple_of(size) {
             return Err(Stop::Bad(format!("ATOMIC at {} on unaligned {va:#x}", self.position())));
         }
         let who = self.access(self.vmid(), Kind::Atomic);

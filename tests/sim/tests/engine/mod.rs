@@ -85,7 +85,7 @@ impl Plain {
 
     pub fn get(&self, va: u64, len: usize) -> Vec<u8> {
         (0..len as u64)
-            .map(|n| self.pages.get(&(va + n >> 12)).expect("mapped")[(va + n & 4095) as usize])
+            .map(|n| self.pages.get(&((va + n) >> 12)).expect("mapped")[((va + n) & 4095) as usize])
             .collect()
     }
 
