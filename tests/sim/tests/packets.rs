@@ -235,7 +235,7 @@ fn the_references_sdma_copy_fence_and_trap_do_their_work() {
                 continue;
             }
             let mut env = Plain { ns: 1_000_000, ..Plain::default() };
-            let bytes: Vec<u8> = (0..0x8_0000u32).map(|n| (n * 7 >> 3) as u8).collect();
+            let bytes: Vec<u8> = (0..0x8_0000u32).map(|n| ((n * 7) >> 3) as u8).collect();
             env.put(0x2000_9000_0000, &bytes);
             env.map(0x2000_9008_0000, 4096);
             env.map(0x2000_5000_0000, 0x8_1000);
