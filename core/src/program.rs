@@ -122,15 +122,18 @@ impl<'a> CodeObject<'a> {
             patch?;
         }
         let mut kernels = 0usize;
-        for kernel in object.kernels() {
+        for kernel in object.bare_kernels() {
             kernel?.check(&object)?;
             kernels = kernels.saturating_add(1);
         }
-        for metadata in object.metadata() {
-            for k in metadata?.kernels() {
-                for arg in k?.args() {
-                    arg?;
-                }
+        for k in object.kernel_metadata() {
+            let k = k?;
+            for arg in k.args() {
+                arg?;
+            }
+            let named = k.kernel_name();
+            if let Some(symbol) = object.tables.kernel_symbols().find(|s| Some(s.name) == named) {
+                object.kernel_at(symbol.name, symbol.value)?.check_metadata(&k)?;
             }
         }
         // A library of device functions has no kernel; what has no segments either is no code object.
@@ -228,6 +231,25 @@ impl<'a> CodeObject<'a> {
     /// The kernels, in the order of the symbol table.
     pub fn kernels(&self) -> impl Iterator<Item = Result<Kernel<'a>, ProgramError>> + use<'a> {
         let object = *self;
+        // Metadata mostly has the order of the symbols: look there first, so that objects with
+        // thousands of kernels are read once and not once for each kernel.
+        let mut ahead = self.kernel_metadata();
+        self.bare_kernels().map(move |kernel| {
+            let mut kernel = kernel?;
+            kernel.code_size = object.tables.function_size(kernel.name);
+            let mut next = ahead.next().transpose()?;
+            if next.and_then(|k| k.kernel_name()) != Some(kernel.name) {
+                ahead = object.kernel_metadata();
+                next = find_metadata(&mut ahead, kernel.name)?;
+            }
+            kernel.metadata = next;
+            Ok(kernel)
+        })
+    }
+
+    /// The kernels without metadata and code size.
+    fn bare_kernels(&self) -> impl Iterator<Item = Result<Kernel<'a>, ProgramError>> + use<'a> {
+        let object = *self;
         let symbols = self.tables.kernel_symbols().map(move |s| object.kernel_at(s.name, s.value));
         // Without any symbol: the one descriptor at the start of `.rodata`.
         let fallback = (!self.tables.has_segments() && !self.tables.has_symbols())
@@ -236,12 +258,25 @@ impl<'a> CodeObject<'a> {
         symbols.chain(fallback)
     }
 
+    /// Metadata of all kernels, of all notes.
+    fn kernel_metadata(&self) -> impl Iterator<Item = Result<KernelMetadata<'a>, ProgramError>> + use<'a> {
+        self.metadata().flat_map(|m| {
+            let (kernels, error) = match m {
+                Ok(m) => (Some(m.kernels()), None),
+                Err(e) => (None, Some(Err(e))),
+            };
+            error.into_iter().chain(kernels.into_iter().flatten().map(|k| k.map_err(ProgramError::from)))
+        })
+    }
+
     /// The kernel of this name (without `.kd`). An object without symbols has one kernel without a
     /// name, which any name finds.
     pub fn kernel(&self, name: &str) -> Result<Kernel<'a>, ProgramError> {
-        for kernel in self.kernels() {
-            let kernel = kernel?;
+        for kernel in self.bare_kernels() {
+            let mut kernel = kernel?;
             if kernel.name == name || kernel.name.is_empty() {
+                kernel.code_size = self.tables.function_size(kernel.name);
+                kernel.metadata = find_metadata(&mut self.kernel_metadata(), kernel.name)?;
                 return Ok(kernel);
             }
         }
@@ -276,25 +311,50 @@ impl<'a> CodeObject<'a> {
             .ok_or_else(|| {
                 fault("address of the descriptor", vaddr, "it lies outside the loaded file contents")
             })?;
-        let descriptor = KernelDescriptor::parse(bytes).unwrap_or_default();
+        let mut raw = [0; descriptor::DESCRIPTOR_SIZE];
+        raw.copy_from_slice(bytes);
+        if self.tables.is_relocatable() {
+            // The entry is a relative relocation there: the same for every load address.
+            for patch in self.patches(0) {
+                let patch = patch?;
+                let (value, len) = patch.bytes();
+                let at = patch.offset.checked_sub(vaddr).and_then(|at| usize::try_from(at).ok());
+                let to = at.and_then(|at| raw.get_mut(at..at.checked_add(len)?));
+                if let (Some(to), Some(value)) = (to, value.get(..len)) {
+                    to.copy_from_slice(value);
+                }
+            }
+        }
+        let descriptor = KernelDescriptor::parse(&raw).unwrap_or_default();
         let mut entry = vaddr.wrapping_add_signed(descriptor.entry_offset);
         if descriptor.entry_offset == 0 && !self.tables.has_segments() && !self.tables.has_symbols() {
             // Images made without linking leave the offset 0 and start at `.text`.
             entry = self.tables.section_address(".text").unwrap_or(entry);
         }
-        let mut metadata = None;
-        for m in self.metadata() {
-            for k in m?.kernels() {
-                let k = k?;
-                let named = k.symbol.and_then(|s| s.strip_suffix(".kd")).or(k.name);
-                if metadata.is_none() && named == Some(name) {
-                    metadata = Some(k);
-                }
-            }
-        }
-        let code_size = self.tables.function_size(name);
-        Ok(Kernel { name, descriptor_vaddr: vaddr, descriptor, entry, code_size, metadata, isa: self.isa })
+        Ok(Kernel {
+            name,
+            descriptor_vaddr: vaddr,
+            descriptor,
+            entry,
+            code_size: None,
+            metadata: None,
+            isa: self.isa,
+        })
     }
+}
+
+/// The metadata of one kernel, and `all` stands behind it.
+fn find_metadata<'a>(
+    all: &mut impl Iterator<Item = Result<KernelMetadata<'a>, ProgramError>>,
+    name: &str,
+) -> Result<Option<KernelMetadata<'a>>, ProgramError> {
+    for k in all {
+        let k = k?;
+        if k.kernel_name() == Some(name) {
+            return Ok(Some(k));
+        }
+    }
+    Ok(None)
 }
 
 /// A kernel of a code object. Addresses are relative to the load address.
@@ -346,10 +406,6 @@ impl<'a> Kernel<'a> {
         if d.kernarg_size > MAX_KERNARG {
             return fault("kernarg_size", d.kernarg_size as u64, "more than 1 MiB of arguments");
         }
-        let said = self.metadata.and_then(|m| m.kernarg_segment_size);
-        if said.is_some_and(|size| size != d.kernarg_size as u64) {
-            return fault("kernarg_size", d.kernarg_size as u64, "the metadata says another size");
-        }
         let max = self.isa.map_or(64 << 10, |isa| isa.max_lds());
         // Objects loaded by sections are held against the device's LDS when they are used.
         if linked && d.group_segment_size > max {
@@ -357,6 +413,19 @@ impl<'a> Kernel<'a> {
                 name: Name::new(self.name),
                 need: d.group_segment_size as u64,
                 max: max as u64,
+            });
+        }
+        Ok(())
+    }
+
+    fn check_metadata(&self, m: &KernelMetadata<'_>) -> Result<(), ProgramError> {
+        let size = self.descriptor.kernarg_size as u64;
+        if m.kernarg_segment_size.is_some_and(|said| said != size) {
+            return Err(ProgramError::Kernel {
+                name: Name::new(self.name),
+                field: "kernarg_size",
+                value: size,
+                why: "the metadata says another size",
             });
         }
         Ok(())

@@ -137,6 +137,10 @@ impl<'a> Tables<'a> {
         Ok(Tables { data, header, segments, sections, names })
     }
 
+    pub(super) fn is_relocatable(&self) -> bool {
+        self.header.e_type.get(LE) == elf::ET_REL
+    }
+
     pub(super) fn has_segments(&self) -> bool {
         !self.segments.is_empty()
     }

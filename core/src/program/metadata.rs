@@ -69,6 +69,11 @@ impl<'a> KernelMetadata<'a> {
         Ok(k)
     }
 
+    /// Name of the kernel, from its symbol (without `.kd`) or else its source name.
+    pub fn kernel_name(&self) -> Option<&'a str> {
+        self.symbol.and_then(|s| s.strip_suffix(".kd")).or(self.name)
+    }
+
     /// The arguments, hidden ones included, in the order of the note.
     pub fn args(&self) -> impl Iterator<Item = Result<Arg<'a>, MsgPackError>> + use<'a> {
         let mut r = self.args;

@@ -74,7 +74,7 @@ pub(super) fn compute(
 ) -> Result<Rows, String> {
     let name = row["name"].as_str().unwrap_or("");
     if name.starts_with("submit_") {
-        return Ok(compute_submit(setup, row)?);
+        return compute_submit(setup, row);
     }
     let mut config = setup.compute;
     config.tracing = name == "exec_sqtt";
