@@ -8,11 +8,14 @@ use amdev_core::queue::dispatch::Launch;
 use amdev_tests::corpus;
 use proptest::prelude::*;
 
+/// Name, type, flags, content, link, info, alignment, entry size.
+type RawSection = (&'static str, u32, u64, Vec<u8>, u32, u32, u64, u64);
+
 /// A relocatable object: `.text` with 256 bytes of code, `.rodata` with one descriptor, `.data` with
 /// 32 bytes, relocations of `.data` and `.rodata`, and separate string tables for sections and symbols.
 fn relocatable(data_relocations: &[(u64, u32, u32, i64)]) -> Vec<u8> {
     let mut strtab = vec![0u8];
-    let mut string = |table: &mut Vec<u8>, s: &str| {
+    let string = |table: &mut Vec<u8>, s: &str| {
         let at = table.len() as u32;
         table.extend(s.bytes());
         table.push(0);
@@ -41,7 +44,7 @@ fn relocatable(data_relocations: &[(u64, u32, u32, i64)]) -> Vec<u8> {
     };
     // As compilers do it: the entry is relative to the field's own descriptor.
     let descriptor = KernelDescriptor { kernarg_size: 8, properties: 1 << 3, ..Default::default() };
-    let sections: Vec<(&str, u32, u64, Vec<u8>, u32, u32, u64, u64)> = vec![
+    let sections: Vec<RawSection> = vec![
         (".text", 1, 6, vec![0x7f; 256], 0, 0, 256, 0),
         (".rodata", 1, 2, descriptor.emit().to_vec(), 0, 0, 64, 0),
         (".data", 1, 3, vec![0; 32], 0, 0, 16, 0),
