@@ -23,13 +23,8 @@ pub struct Cli {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// The device: sim:GPU[,key=value]..., sim-usb:GPU[,...], sim-kfd[:TARGET], pci:DDDD:BB:DD.F,
-    /// vfio-user:SOCKET, kfd:N, usb[:N].
-    ///
-    /// GPU is navi31, navi32, navi33, navi44 or navi48; keys are state=cold|amdgpu|amdev|malformed,
-    /// bar=256M, count=8, fault=..., clock=virtual|real. A simulated device lives as long as the
-    /// command: what one command boots, the next one finds cold again.
-    #[arg(long, global = true, env = "AMDEV_DEVICE", value_name = "DEV", default_value = spec::DEFAULT)]
+    /// The device; see [`spec`] for its forms.
+    #[arg(long, help = DEVICE_HELP, long_help = DEVICE_LONG_HELP, global = true, env = "AMDEV_DEVICE", value_name = "DEV", default_value = spec::DEFAULT)]
     pub device: DeviceSpec,
     /// Directory with firmware files; may be repeated. The usual directories are searched after it.
     #[arg(long, global = true, env = "AMDEV_FIRMWARE", value_name = "DIR", value_delimiter = PATH_SEPARATOR)]
@@ -43,10 +38,19 @@ pub struct Global {
     /// Say more (-v information, -vv details, -vvv everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Longest wait for the device, in seconds (the driver's own deadlines when not given).
+    /// Longest wait for a copy or a kernel, in seconds (30 when not given).
     #[arg(long, global = true, value_name = "S", value_parser = seconds)]
     pub timeout: Option<f64>,
 }
+
+const DEVICE_HELP: &str = "The device, for example sim:navi31 (see --help for all forms)";
+const DEVICE_LONG_HELP: &str = "\
+The device: sim:GPU[,key=value]..., sim-usb:GPU[,...], sim-kfd[:TARGET], pci:DDDD:BB:DD.F,
+vfio-user:SOCKET, kfd:N, usb[:N].
+
+GPU is navi31, navi32, navi33, navi44 or navi48; keys are state=cold|amdgpu|amdev|malformed,
+bar=256M, count=8, fault=..., clock=virtual|real. A simulated device lives as long as the
+command: what one command boots, the next one finds cold again.";
 
 /// Separates directories in `AMDEV_FIRMWARE`, as in `PATH`.
 const PATH_SEPARATOR: char = if cfg!(windows) { ';' } else { ':' };
@@ -176,11 +180,11 @@ pub struct RunArgs {
     /// The kernel, if the file has several.
     #[arg(long, value_name = "NAME")]
     pub kernel: Option<String>,
-    /// Number of workgroups: X[,Y[,Z]].
-    #[arg(long, value_parser = dimensions)]
+    /// Number of workgroups.
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = dimensions)]
     pub grid: [u32; 3],
-    /// Work-items of a workgroup: X[,Y[,Z]].
-    #[arg(long, value_parser = dimensions)]
+    /// Work-items of a workgroup.
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = dimensions)]
     pub block: [u32; 3],
     /// An argument; repeat in the kernel's order. See below.
     #[arg(long = "arg", value_name = "SPEC")]

@@ -214,7 +214,7 @@ mod tests {
     fn values_are_shown_in_their_type() {
         assert_eq!(I16.show(&[0xff, 0xff]), "-1");
         assert_eq!(F16.show(&[0x00, 0x3e]), "1.5");
-        assert_eq!(F32.show(&0.31045380f32.to_le_bytes()), "0.3104538");
+        assert_eq!(F32.show(&0.310_453_8_f32.to_le_bytes()), "0.3104538");
         assert_eq!(F32.show_bits(&0x3e9e_f3cdu32.to_le_bytes()), "3e9ef3cd");
     }
 

@@ -156,7 +156,7 @@ impl Mmio for SimBus {
         self.write(window, offset, data)
     }
     fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
-        const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
         let mut done = 0;
         while done < len {
             let step = (len - done).min(ZEROS.len() as u64);
