@@ -84,13 +84,13 @@ pub fn types_of_component(component: u32) -> &'static [u8] {
         0x8_0000 => &[TYPE_KDB],
         // SPL table; on MP0 13.x Linux sends the key database here (psp_v13_0_bootloader_load_spl).
         0x1000_0000 => &[0x56, TYPE_KDB],
-        0x1_0000 => &[0x0a],    // SYS_DRV
-        0x2_0000 => &[0x09],    // SOS
-        0xB_0000 => &[0x4a],    // SOC_DRV
-        0xC_0000 => &[0x4b],    // DBG_DRV
-        0xD_0000 => &[0x4c],    // INTF_DRV
-        0xE_0000 => &[0x52],    // RAS_DRV
-        0xF_0000 => &[0xe1],    // IPKEYMGR_DRV
+        0x1_0000 => &[0x0a], // SYS_DRV
+        0x2_0000 => &[0x09], // SOS
+        0xB_0000 => &[0x4a], // SOC_DRV
+        0xC_0000 => &[0x4b], // DBG_DRV
+        0xD_0000 => &[0x4c], // INTF_DRV
+        0xE_0000 => &[0x52], // RAS_DRV
+        0xF_0000 => &[0xe1], // IPKEYMGR_DRV
         _ => &[],
     }
 }

@@ -1,4 +1,5 @@
 //! A small driver that does everything right, to show what the strict device accepts.
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use amdev_sim::firmware::{synthetic, types_of_component, types_of_firmware};
 use amdev_sim::{Config, SimGpu};
