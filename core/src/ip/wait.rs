@@ -14,6 +14,9 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
+/// What the time between two looks grows to.
+const MAX_INTERVAL_US: u64 = 1000;
+
 /// A step of bringing a device up, resetting it or shutting it down.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
@@ -135,7 +138,8 @@ pub struct Wait {
     pub until: Until,
     /// Longest time to wait in microseconds; for [`Target::Time`] the time that passes.
     pub timeout_us: u64,
-    /// Time between two looks in microseconds, at least 1.
+    /// Time between two looks in microseconds, at least 1. It grows to a quarter of the time waited
+    /// so far, up to 1 ms: a look costs more on a slow bus than a late end of a long wait.
     pub interval_us: u64,
     /// Where in the boot this is.
     pub stage: Stage,
@@ -202,6 +206,7 @@ pub struct Slot {
     event: Cell<Option<Event>>,
     now: Cell<u64>,
     due: Cell<u64>,
+    since: Cell<u64>,
     deadline: Cell<u64>,
     looked_at: Cell<u64>,
     last: Cell<u32>,
@@ -217,6 +222,7 @@ impl Slot {
             event: Cell::new(None),
             now: Cell::new(0),
             due: Cell::new(0),
+            since: Cell::new(0),
             deadline: Cell::new(0),
             looked_at: Cell::new(0),
             last: Cell::new(0),
@@ -242,6 +248,7 @@ impl Slot {
     pub(super) fn arm(&self, wait: Wait, now: u64) {
         self.wait.set(Some(wait));
         self.missed.set(false);
+        self.since.set(now);
         self.deadline.set(now.saturating_add(wait.timeout_us));
         self.due.set(if wait.target == Target::Time { self.deadline.get() } else { now });
         self.last.set(0);
@@ -268,7 +275,8 @@ impl Slot {
         self.last.set(value);
         self.looked_at.set(now);
         // The last look falls on the deadline, however long the interval.
-        let next = now.saturating_add(wait.interval_us.max(1));
+        let grown = (now.saturating_sub(self.since.get()) / 4).min(MAX_INTERVAL_US);
+        let next = now.saturating_add(wait.interval_us.max(1).max(grown));
         let deadline = self.deadline.get();
         self.due.set(if now < deadline { next.min(deadline) } else { next });
     }
