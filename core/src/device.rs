@@ -268,6 +268,11 @@ impl<'s, B: Bus> Gpu<'s, B> {
         &self.probe.ips
     }
 
+    /// The bus, to look at.
+    pub fn bus(&self) -> &B {
+        &self.probe.device.bus
+    }
+
     /// The device in the hands of the IP machines.
     pub fn device(&mut self) -> &mut Device<B> {
         &mut self.probe.device

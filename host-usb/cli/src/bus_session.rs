@@ -2,11 +2,34 @@
 
 use crate::discovery;
 use crate::error::CliError;
-use crate::session::{Info, OpenOptions, Session};
+use crate::progress::Progress;
+use crate::session::{
+    BootOptions, BootReport, DeviceBuffer, Info, KernelArg, KernelInfo, OpenOptions, RegValue, Session,
+};
 use crate::trace_file::TraceFile;
-use amdev_core::bus::Bus;
+use amdev_core::boot;
+use amdev_core::bus::{Bus, Mmio};
 use amdev_core::bus::count::{Count, Counts};
 use amdev_core::bus::trace::Trace;
+use amdev_core::device::{Gpu, OpenError, Probe};
+use amdev_core::discovery::MemSize;
+use amdev_core::iface::{AllocFlags, Buffer, Iface};
+use amdev_core::mm::{Block, VaRange};
+use amdev_core::runtime::{Runtime, Sizes, Ticket};
+use anyhow::Context as _;
+
+mod firmware;
+mod program;
+mod stages;
+
+use firmware::Firmware;
+use program::Loaded;
+use stages::Stages;
+
+/// Allocator slots of a device's VRAM and of the virtual range: as many allocations can live.
+const SLOTS: usize = 1 << 16;
+/// Allocator slots of the boot region.
+const BOOT_SLOTS: usize = 64;
 
 /// What a host's bus tells beyond [`Bus`].
 pub trait HostBus: Bus {
@@ -19,15 +42,35 @@ pub trait HostBus: Bus {
     fn synthetic_firmware_allowed(&self) -> bool {
         false
     }
+
+    /// PCI device id and revision, which decide between variants of firmware.
+    fn pci_id(&mut self) -> (u16, u8);
 }
 
 /// A device with everything that watches it.
 type Watched<B> = Count<Trace<B, TraceFile>>;
 
+/// How far a device was brought.
+// One value of it lives for a whole command: its size does not matter.
+#[allow(clippy::large_enum_variant)]
+enum State<B: HostBus> {
+    /// Nothing is known of it.
+    Closed(Watched<B>),
+    /// Its discovery table was read.
+    Found(Probe<Watched<B>>),
+    /// It was booted and has queues.
+    Running(Runtime<Gpu<'static, Watched<B>>>),
+    /// On the way from one to the other, or lost on it.
+    Lost,
+}
+
 /// An open device on a bus.
 pub struct BusSession<B: HostBus> {
-    bus: Watched<B>,
+    state: State<B>,
     device: String,
+    options: OpenOptions,
+    buffers: Vec<Option<Buffer>>,
+    loaded: Option<Loaded>,
 }
 
 impl<B: HostBus> BusSession<B> {
@@ -38,8 +81,100 @@ impl<B: HostBus> BusSession<B> {
             Some(path) => TraceFile::create(path, &device, &options.flow)
                 .map_err(|e| CliError::Usage(format!("--trace {}: {e}", path.display())))?,
         };
-        Ok(BusSession { bus: Count::new(Trace::new(bus, trace)), device })
+        Ok(BusSession {
+            state: State::Closed(Count::new(Trace::new(bus, trace))),
+            device,
+            options: options.clone(),
+            buffers: Vec::new(),
+            loaded: None,
+        })
     }
+
+    /// The bus, in any state but the lost one.
+    fn bus(&self) -> Option<&Watched<B>> {
+        match &self.state {
+            State::Closed(bus) => Some(bus),
+            State::Found(probe) => Some(&probe.device.bus),
+            State::Running(runtime) => Some(runtime.iface_ref().bus()),
+            State::Lost => None,
+        }
+    }
+
+    fn lost() -> anyhow::Error {
+        anyhow::anyhow!("the device was lost by an earlier error; open it anew")
+    }
+
+    /// The device, found but not running.
+    fn probe(&mut self) -> anyhow::Result<&mut Probe<Watched<B>>> {
+        if matches!(self.state, State::Closed(_))
+            && let State::Closed(bus) = std::mem::replace(&mut self.state, State::Lost)
+        {
+            let mut probe = Probe::open(bus).map_err(|e| open_error(&self.device, e))?;
+            probe.device.bus.inner_mut().sink_mut().discovered(&probe.ips);
+            self.state = State::Found(probe);
+        }
+        match &mut self.state {
+            State::Found(probe) => Ok(probe),
+            State::Running(_) => Err(anyhow::anyhow!("{} is already booted", self.device)),
+            _ => Err(Self::lost()),
+        }
+    }
+
+    fn runtime(&mut self) -> anyhow::Result<&mut Runtime<Gpu<'static, Watched<B>>>> {
+        match &mut self.state {
+            State::Running(runtime) => Ok(runtime),
+            State::Lost => Err(Self::lost()),
+            _ => Err(anyhow::anyhow!("{} is not booted", self.device)),
+        }
+    }
+
+    fn buffer(&self, buffer: DeviceBuffer) -> anyhow::Result<Buffer> {
+        let found = self.buffers.get(buffer.id).copied().flatten();
+        found.ok_or_else(|| anyhow::anyhow!("buffer {} was already given back", buffer.id))
+    }
+
+    /// Runs something on the runtime; nanoseconds by the device's clock.
+    fn timed(
+        &mut self,
+        work: impl FnOnce(&mut Runtime<Gpu<'static, Watched<B>>>) -> anyhow::Result<Option<Ticket>>,
+    ) -> anyhow::Result<u64> {
+        let timeout = self.timeout_us();
+        let runtime = self.runtime()?;
+        let start = runtime.iface_ref().now_us();
+        if let Some(ticket) = work(runtime)? {
+            runtime.wait(ticket, timeout)?;
+        }
+        Ok((runtime.iface_ref().now_us() - start).saturating_mul(1000))
+    }
+
+    fn timeout_us(&self) -> u64 {
+        self.options.timeout_s.map_or(Sizes::default().timeout_us, |s| (s * 1e6) as u64)
+    }
+
+    /// Releases the runtime and frees what the session allocated.
+    fn stop(&mut self) -> anyhow::Result<()> {
+        let loaded = self.loaded.take();
+        let buffers = std::mem::take(&mut self.buffers);
+        let State::Running(runtime) = &mut self.state else { return Ok(()) };
+        runtime.synchronize()?;
+        if let Some(loaded) = loaded {
+            runtime.unload(loaded.program)?;
+        }
+        for buffer in buffers.into_iter().flatten() {
+            runtime.free(buffer)?;
+        }
+        Ok(runtime.release()?)
+    }
+}
+
+/// Memory for allocator state. A process opens a device once and needs this until it ends, and the
+/// core borrows what it is lent: so it is never given back.
+fn slots(count: usize) -> &'static mut [Block] {
+    Box::leak(vec![Block::EMPTY; count].into_boxed_slice())
+}
+
+fn open_error(device: &str, error: OpenError) -> anyhow::Error {
+    CliError::Device(format!("{device}: {error}")).into()
 }
 
 impl<B: HostBus> Session for BusSession<B> {
@@ -48,21 +183,204 @@ impl<B: HostBus> Session for BusSession<B> {
     }
 
     fn info(&mut self) -> anyhow::Result<Info> {
-        let (memory, list) = amdev_core::discovery::discover(&mut self.bus)?;
-        self.bus.inner_mut().sink_mut().discovered(&list);
-        Ok(discovery::describe(&list, Some(memory)))
+        if let State::Running(runtime) = &mut self.state {
+            return Ok(discovery::describe(runtime.iface_ref().ips(), None));
+        }
+        let options = self.options.clone();
+        let probe = self.probe()?;
+        let mib = (probe.device.layout.vram_len() >> 20) as u32;
+        let mut info = discovery::describe(&probe.ips, MemSize::from_register(mib).ok());
+        info.firmware = firmware::names(probe, &options)?;
+        Ok(info)
+    }
+
+    fn boot(&mut self, options: &BootOptions, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
+        if options.dry_run {
+            return self.unsupported_dry_run();
+        }
+        let open = self.options.clone();
+        let timeout_us = self.timeout_us();
+        let probe = self.probe()?;
+        let mut fw = Firmware::find(probe, &open)?;
+        let before = probe.device.bus.counts();
+        let mut stages = Stages::new(progress);
+        let report = probe
+            .boot(fw.source(), boot::Options { cold: options.cold }, &mut |e| stages.event(e))
+            .context("booting the device")?;
+        let mut out = BootReport {
+            path: report.path.to_string(),
+            why: report.reason.to_string(),
+            firmware: Some(fw.describe()),
+            stages: stages.finish(),
+            counts: probe.device.bus.counts().since(&before),
+            writes: Vec::new(),
+        };
+        if let Some(e) = report.warm_error {
+            out.why += &format!(" ({e})");
+        }
+        let State::Found(probe) = std::mem::replace(&mut self.state, State::Lost) else {
+            return Err(Self::lost());
+        };
+        let va = Box::leak(Box::new(VaRange::new(slots(SLOTS)).map_err(|e| anyhow::anyhow!("{e}"))?));
+        let gpu = probe.into_gpu(report.ready, slots(BOOT_SLOTS), slots(SLOTS), va)?;
+        let sizes = Sizes { timeout_us, ..Sizes::default() };
+        self.state = State::Running(Runtime::new(gpu, sizes).context("setting up queues")?);
+        Ok(out)
+    }
+
+    fn fini(&mut self, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
+        self.stop().context("taking the queues down")?;
+        let State::Running(runtime) = std::mem::replace(&mut self.state, State::Lost) else {
+            anyhow::bail!("{} is not booted: there is nothing to shut down", self.device);
+        };
+        let mut gpu = runtime.into_iface();
+        let before = gpu.bus().counts();
+        let mut stages = Stages::new(progress);
+        let done = gpu.fini(&mut |e| stages.event(e)).context("shutting the device down");
+        let counts = gpu.bus().counts().since(&before);
+        self.state = State::Found(gpu.into_probe());
+        done?;
+        Ok(BootReport {
+            path: "fini".into(),
+            why: "asked for".into(),
+            stages: stages.finish(),
+            counts,
+            ..BootReport::default()
+        })
+    }
+
+    fn reset(&mut self, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
+        if let State::Running(_) = &self.state
+            && let State::Running(runtime) = std::mem::replace(&mut self.state, State::Lost)
+        {
+            // A reset ends whatever runs: nothing is waited for.
+            self.buffers.clear();
+            self.loaded = None;
+            self.state = State::Found(runtime.into_iface().into_probe());
+        }
+        let probe = self.probe()?;
+        let before = probe.device.bus.counts();
+        let mut stages = Stages::new(progress);
+        probe.reset(&mut |e| stages.event(e)).context("resetting the device")?;
+        Ok(BootReport {
+            path: "reset".into(),
+            why: "asked for".into(),
+            stages: stages.finish(),
+            counts: probe.device.bus.counts().since(&before),
+            ..BootReport::default()
+        })
+    }
+
+    fn alloc(&mut self, len: u64) -> anyhow::Result<DeviceBuffer> {
+        let buffer = self.runtime()?.alloc(len, AllocFlags::empty())?;
+        let id = self.buffers.len();
+        self.buffers.push(Some(buffer));
+        Ok(DeviceBuffer { va: buffer.va, len, id })
+    }
+
+    fn free(&mut self, buffer: DeviceBuffer) -> anyhow::Result<()> {
+        let found = self.buffer(buffer)?;
+        let runtime = self.runtime()?;
+        runtime.synchronize()?;
+        runtime.free(found)?;
+        if let Some(slot) = self.buffers.get_mut(buffer.id) {
+            *slot = None;
+        }
+        Ok(())
+    }
+
+    fn upload(&mut self, to: DeviceBuffer, data: &[u8]) -> anyhow::Result<u64> {
+        let to = self.buffer(to)?;
+        self.timed(|runtime| {
+            runtime.write(&to, data)?;
+            runtime.synchronize()?;
+            Ok(None)
+        })
+    }
+
+    fn download(&mut self, from: DeviceBuffer, data: &mut [u8]) -> anyhow::Result<u64> {
+        let from = self.buffer(from)?;
+        self.timed(|runtime| {
+            runtime.read(&from, data)?;
+            Ok(None)
+        })
+    }
+
+    fn copy(&mut self, to: DeviceBuffer, from: DeviceBuffer, len: u64) -> anyhow::Result<u64> {
+        let (to, from) = (self.buffer(to)?, self.buffer(from)?);
+        self.timed(|runtime| Ok(Some(runtime.copy(&to, &from, len)?)))
+    }
+
+    fn load(&mut self, image: &[u8], kernel: Option<&str>) -> anyhow::Result<KernelInfo> {
+        let old = self.loaded.take();
+        let runtime = self.runtime()?;
+        if let Some(old) = old {
+            runtime.synchronize()?;
+            runtime.unload(old.program)?;
+        }
+        let loaded = Loaded::load(runtime, image, kernel)?;
+        let info = loaded.info()?;
+        self.loaded = Some(loaded);
+        Ok(info)
+    }
+
+    fn run(&mut self, grid: [u32; 3], block: [u32; 3], args: &[KernelArg]) -> anyhow::Result<u64> {
+        let timeout = self.timeout_us();
+        let loaded = self.loaded.take().ok_or_else(|| anyhow::anyhow!("no kernel is loaded"))?;
+        let done = self.runtime().and_then(|runtime| loaded.run(runtime, grid, block, args, timeout));
+        self.loaded = Some(loaded);
+        done
+    }
+
+    fn reg_read(&mut self, name: &str) -> anyhow::Result<RegValue> {
+        let probe = self.probe()?;
+        let reg = crate::regnames::find(&probe.ips, name)?;
+        let value = probe.device.read_at(reg.addr)?;
+        Ok(reg.value(value))
+    }
+
+    fn reg_write(&mut self, name: &str, value: u32) -> anyhow::Result<RegValue> {
+        let probe = self.probe()?;
+        let reg = crate::regnames::find(&probe.ips, name)?;
+        probe.device.write_at(reg.addr, value)?;
+        probe.device.bus.flush()?;
+        Ok(reg.value(value))
+    }
+
+    fn reg_names(&mut self, block: Option<&str>) -> anyhow::Result<Vec<String>> {
+        let probe = self.probe()?;
+        crate::regnames::names(&probe.ips, block)
     }
 
     fn counts(&self) -> Counts {
-        self.bus.counts()
+        self.bus().map(Count::counts).unwrap_or_default()
     }
 
     fn violations(&mut self) -> Option<Vec<String>> {
-        self.bus.inner().inner().violations()
+        self.bus()?.inner().inner().violations()
     }
 
-    fn release(self: Box<Self>) -> anyhow::Result<()> {
-        let (_, trace) = self.bus.into_inner().into_parts();
-        trace.finish()
+    fn release(mut self: Box<Self>) -> anyhow::Result<()> {
+        let stopped = self.stop();
+        let bus = match self.state {
+            State::Closed(bus) => bus,
+            State::Found(probe) => probe.device.into_bus(),
+            State::Running(runtime) => runtime.into_iface().into_probe().device.into_bus(),
+            State::Lost => return stopped,
+        };
+        let (_, trace) = bus.into_inner().into_parts();
+        trace.finish()?;
+        stopped
+    }
+}
+
+impl<B: HostBus> BusSession<B> {
+    fn unsupported_dry_run<T>(&self) -> anyhow::Result<T> {
+        Err(CliError::Unsupported {
+            device: self.device.clone(),
+            command: "boot --dry-run",
+            why: "only a device that can be replaced by a recording can do it".into(),
+        }
+        .into())
     }
 }

@@ -268,6 +268,13 @@ impl HostBus for SimBus {
     fn synthetic_firmware_allowed(&self) -> bool {
         true
     }
+    fn pci_id(&mut self) -> (u16, u8) {
+        // Configuration space: device id at 2, revision at 8.
+        let (mut device, mut revision) = ([0; 2], [0; 1]);
+        self.gpu.config_read(2, &mut device);
+        self.gpu.config_read(8, &mut revision);
+        (u16::from_le_bytes(device), revision[0])
+    }
 }
 
 /// The simulator as a backend: `sim:GPU`.

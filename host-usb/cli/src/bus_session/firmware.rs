@@ -1,0 +1,71 @@
+//! The firmware of an open device: AMD's from files, or synthetic images for simulated devices.
+
+use super::{HostBus, Watched};
+use crate::error::CliError;
+use crate::session::OpenOptions;
+use amdev_core::device::Probe;
+use amdev_core::firmware::FirmwareSource;
+use amdev_fw::files::{SearchPath, Source};
+use amdev_fw::{FirmwareSet, Versions, synthetic};
+
+/// Firmware, and where it came from.
+pub(super) struct Firmware {
+    set: FirmwareSet<Source>,
+    origin: String,
+}
+
+fn versions<B: HostBus>(probe: &mut Probe<Watched<B>>) -> anyhow::Result<Versions> {
+    let (device, revision) = probe.device.bus.inner_mut().inner_mut().pci_id();
+    Ok(Versions::of(&probe.ips, device, revision)?)
+}
+
+/// Names of the files that a device needs.
+pub(super) fn names<B: HostBus>(
+    probe: &mut Probe<Watched<B>>,
+    _: &OpenOptions,
+) -> anyhow::Result<Vec<String>> {
+    let versions = versions(probe)?;
+    Ok(versions.files().iter().map(|kind| versions.file_name(*kind).to_string()).collect())
+}
+
+impl Firmware {
+    /// Finds a device's firmware: in the directories given, else where Linux has it, else (only if
+    /// the device and the command allow it) synthetic.
+    pub(super) fn find<B: HostBus>(
+        probe: &mut Probe<Watched<B>>,
+        options: &OpenOptions,
+    ) -> anyhow::Result<Self> {
+        let versions = versions(probe)?;
+        let path = SearchPath::given_or_system(&options.firmware);
+        let error = match FirmwareSet::from_dirs(versions, &path) {
+            Ok(set) => {
+                let origin = folder(&set);
+                return Ok(Firmware { set, origin });
+            }
+            Err(e) => e,
+        };
+        let allowed = options.synthetic_firmware
+            && options.firmware.is_empty()
+            && probe.device.bus.inner().inner().synthetic_firmware_allowed();
+        if !allowed {
+            return Err(CliError::Firmware(error.to_string()).into());
+        }
+        let set = synthetic::set(versions)?;
+        let origin = "synthetic images (no AMD firmware is installed; the simulated GPU takes them)";
+        Ok(Firmware { set, origin: origin.into() })
+    }
+
+    pub(super) fn source(&mut self) -> &mut dyn FirmwareSource {
+        &mut self.set
+    }
+
+    pub(super) fn describe(&self) -> String {
+        self.origin.clone()
+    }
+}
+
+/// The folder of the first file; all are usually in one.
+fn folder(set: &FirmwareSet<Source>) -> String {
+    let first = set.files().first().and_then(|f| f.source().path().parent());
+    first.map_or_else(|| "files".into(), |p| p.display().to_string())
+}
