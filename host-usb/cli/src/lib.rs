@@ -61,8 +61,15 @@ impl Context<'_> {
     ) -> anyhow::Result<T> {
         let mut session = self.open(flow, synthetic_firmware)?;
         let result = work(session.as_mut(), self.progress.as_mut());
+        // A simulated device that was misused says so: often that is why the work failed.
+        let misuse = if result.is_err() { session.violations().unwrap_or_default() } else { Vec::new() };
         let released = session.release();
-        let value = result?;
+        let value = match result {
+            Err(e) if !misuse.is_empty() => {
+                return Err(e.context(format!("the simulated GPU saw {}", misuse.join("; "))));
+            }
+            other => other?,
+        };
         released?;
         Ok(value)
     }
