@@ -208,6 +208,11 @@ impl Device {
             },
             Some(Action::InvSem(hub, engine)) => self.sem_read(hub, engine),
             Some(Action::CpStat) => self.cp_stat(),
+            Some(Action::SdmaQueue(instance, queue))
+                if self.regs.short_name(addr).is_some_and(|n| n.ends_with("_CONTEXT_STATUS")) =>
+            {
+                self.sdma_context_status(instance, queue)
+            }
             _ => raw,
         }
     }
@@ -284,6 +289,14 @@ impl Device {
                 Err(_) => {}
                 Ok(index) => self.register_write_indirect(index, value),
             },
+            Action::HdpFlushReq => {
+                self.counts.hdp_flushes += 1;
+                self.vram.flush();
+                let done = self.regs.short_name(addr).map(|n| n.replace("_REQ", "_DONE"));
+                if let Some(done) = done.and_then(|n| self.regs.addr(&n)) {
+                    self.regs.set(done, value);
+                }
+            }
             Action::InvReq(hub, engine) => self.invalidate(hub, engine, value),
             Action::InvSem(hub, engine) => self.sem_write(hub, engine, value),
             Action::FaultCntl(hub) if value & 1 != 0 => self.clear_fault(hub),

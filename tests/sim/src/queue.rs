@@ -169,6 +169,14 @@ impl Device {
         }
     }
 
+    /// `CONTEXT_STATUS`: what a driver that stops a queue waits for (`hqd_sdma_destroy_v11`).
+    pub(crate) fn sdma_context_status(&self, instance: u8, queue: u8) -> u32 {
+        let key = (u32::from(instance), u32::from(queue));
+        let idle = self.gfx.sdma.iter().find(|q| q.key == key).is_none_or(|q| q.idle);
+        let bit = |field| self.regs.field("SDMA0_QUEUE0_CONTEXT_STATUS", field).map_or(0, |(lsb, _)| 1 << lsb);
+        if idle { bit("IDLE") } else { bit("SELECTED") }
+    }
+
     fn sdma_doorbell(&self, instance: u8, queue: u8) -> Option<u32> {
         let p = format!("SDMA{instance}_QUEUE{queue}_");
         (self.regs.fld(&format!("{p}DOORBELL"), "ENABLE") != 0)

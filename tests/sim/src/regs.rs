@@ -41,6 +41,8 @@ pub(crate) enum Action {
     MmIndex,
     MmData,
     HdpFlush,
+    /// An engine asks for a flush by its bit; DONE tells when it happened.
+    HdpFlushReq,
     /// Keeps what reset gave it.
     ReadOnly,
     InvReq(Hub, u8),
@@ -158,6 +160,12 @@ fn action(name: &str) -> Option<Action> {
                 }
             }
         }
+    }
+    if name.ends_with("GPU_HDP_FLUSH_REQ") {
+        return Some(Action::HdpFlushReq);
+    }
+    if name.ends_with("GPU_HDP_FLUSH_DONE") {
+        return Some(Action::ReadOnly);
     }
     Some(match name {
         "BIF_BX_PF0_RSMU_INDEX" => Action::RsmuIndex,
