@@ -43,7 +43,8 @@ pub fn file(versions: Versions, kind: FileKind) -> Repr {
         }
     };
     let name = versions.file_name(kind);
-    let parts = roles.iter().enumerate().map(|(i, role)| (*role, contents(versions, &name, *role, i))).collect();
+    let parts =
+        roles.iter().enumerate().map(|(i, role)| (*role, contents(versions, &name, *role, i))).collect();
     Repr {
         kind,
         header_version,

@@ -8,9 +8,9 @@ use crate::session::{
 };
 use crate::trace_file::TraceFile;
 use amdev_core::boot;
-use amdev_core::bus::{Bus, Mmio};
 use amdev_core::bus::count::{Count, Counts};
 use amdev_core::bus::trace::Trace;
+use amdev_core::bus::{Bus, Mmio};
 use amdev_core::device::{Gpu, OpenError, Probe};
 use amdev_core::discovery::MemSize;
 use amdev_core::iface::{AllocFlags, Buffer, Iface};

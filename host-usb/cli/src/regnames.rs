@@ -71,7 +71,8 @@ pub fn each_register(list: &IpList, mut each: impl FnMut(&'static str, String, u
 
 /// A register by name (with or without block and `reg` or `mm`) or by dword address (`0x...`).
 pub fn find(list: &IpList, text: &str) -> anyhow::Result<Found> {
-    let unknown = || CliError::Usage(format!("no register {text} on this device; `regs dump IP` lists names"));
+    let unknown =
+        || CliError::Usage(format!("no register {text} on this device; `regs dump IP` lists names"));
     if let Some(digits) = text.strip_prefix("0x") {
         let addr = u32::from_str_radix(digits, 16).map_err(|e| CliError::Usage(format!("{text}: {e}")))?;
         return Ok(registers(list).find(|f| f.addr == addr).ok_or_else(unknown)?);

@@ -173,7 +173,8 @@ impl Device {
     pub(crate) fn sdma_context_status(&self, instance: u8, queue: u8) -> u32 {
         let key = (u32::from(instance), u32::from(queue));
         let idle = self.gfx.sdma.iter().find(|q| q.key == key).is_none_or(|q| q.idle);
-        let bit = |field| self.regs.field("SDMA0_QUEUE0_CONTEXT_STATUS", field).map_or(0, |(lsb, _)| 1 << lsb);
+        let bit =
+            |field| self.regs.field("SDMA0_QUEUE0_CONTEXT_STATUS", field).map_or(0, |(lsb, _)| 1 << lsb);
         if idle { bit("IDLE") } else { bit("SELECTED") }
     }
 

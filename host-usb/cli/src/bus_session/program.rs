@@ -80,8 +80,7 @@ impl Loaded {
             let mut kernargs = vec![0; kernel.descriptor.kernarg_size as usize];
             kernel.fill_args(&args, &mut kernargs)?;
             kernel.fill_hidden(&launch, &HiddenValues::default(), &mut kernargs)?;
-            let work =
-                Work { program: &self.program, kernel, launch, kernargs: &kernargs, dynamic_lds: 0 };
+            let work = Work { program: &self.program, kernel, launch, kernargs: &kernargs, dynamic_lds: 0 };
             let timing = runtime.timing()?;
             let ticket = runtime.launch(&work, Some(&timing))?;
             runtime.wait(ticket, timeout_us)?;

@@ -258,7 +258,8 @@ impl Regs<'_> {
         if vgprs > 256 {
             return setup(format!("COMPUTE_PGM_RSRC1 {rsrc1:#x} allocates {vgprs} vector registers"));
         }
-        if rsrc1 & 1 << 20 != 0 {
+        // Drivers of gfx11 run waves privileged, against a fault of their context switch (CWSR).
+        if rsrc1 & 1 << 20 != 0 && target != Target::Gfx11 {
             return setup("COMPUTE_PGM_RSRC1.PRIV is set");
         }
         let float_mode = rsrc1 >> 12 & 0xff;
