@@ -60,10 +60,13 @@ fn a_device_that_this_build_cannot_reach_exits_with_3() {
 }
 
 #[test]
-fn missing_firmware_exits_with_4_and_names_the_place() {
+fn missing_firmware_exits_with_4_and_names_file_or_place() {
     let empty = std::env::temp_dir().join(format!("amdev-no-firmware-{}", std::process::id()));
     std::fs::create_dir_all(&empty).unwrap();
     let dir = empty.to_str().unwrap();
+    let boot = amdev(&["--firmware", dir, "boot"]);
+    assert_eq!(boot.status.code(), Some(4), "{}", stderr(&boot));
+    assert!(stderr(&boot).contains("psp_13_0_0_sos.bin"), "{}", stderr(&boot));
     let check = amdev(&["fw", "check", dir]);
     assert_eq!(check.status.code(), Some(4), "{}", stderr(&check));
     assert!(stderr(&check).contains(dir), "{}", stderr(&check));
@@ -141,4 +144,68 @@ fn a_trace_starts_with_its_header_and_reads_the_memory_size_first() {
         Some(r#"{"op":"r","ip":"nbio","name":"mmRCC_CONFIG_MEMSIZE","addr":3555,"val":24560,"i":0}"#)
     );
     std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn the_demo_checks_every_value_and_says_so() {
+    let out = amdev(&["demo", "--elements", "5000"]);
+    assert_eq!(out.status.code(), Some(0), "{}{}", stdout(&out), stderr(&out));
+    // 5000 elements are 20 whole workgroups of 256; checked once after the copy, once after the kernel.
+    assert!(stdout(&out).contains("all right: 10240 values checked, 0 wrong"), "{}", stdout(&out));
+    let json = stdout(&amdev(&["--json", "demo"]));
+    for pair in
+        [r#""checked":8192"#, r#""wrong":0"#, r#""ok":true"#, r#""path":"cold""#, r#""violations":[]"#]
+    {
+        assert!(json.contains(pair), "{pair}: {json}");
+    }
+}
+
+#[test]
+fn a_small_bar_serves_copies_as_a_large_one_does() {
+    let out = amdev(&["--device", "sim:navi31,bar=256M", "copy", "--size", "1M", "--repeat", "2"]);
+    assert_eq!(out.status.code(), Some(0), "{}{}", stdout(&out), stderr(&out));
+    assert!(stdout(&out).contains("1 MiB x 2: every byte right"), "{}", stdout(&out));
+}
+
+#[test]
+fn a_kernel_gives_its_case_files_checksum() {
+    let object = data("corpus/co/fill.gfx1100.v5.O2.co");
+    let out = amdev(&[
+        "run",
+        object.to_str().unwrap(),
+        "--grid",
+        "4",
+        "--block",
+        "256",
+        "--arg",
+        "inout:u32:const(286331153):1064",
+        "--arg",
+        "u32=3735928559",
+        "--arg",
+        "u32=1000",
+    ]);
+    assert_eq!(out.status.code(), Some(0), "{}{}", stdout(&out), stderr(&out));
+    // `fill/n1000` of tests/corpus/cases/fill.json.
+    let sha = "9da1de55059050305c5842e2862c707039fe48208af05b924305edc7d892b2b7";
+    assert!(stdout(&out).contains(sha), "{}", stdout(&out));
+}
+
+#[test]
+fn a_dry_run_lists_writes_and_ends_with_the_mark_in_the_scratch_register() {
+    let out = amdev(&["boot", "--dry-run"]);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    let text = stdout(&out);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.first(), Some(&"vram 0x0: 4096 bytes of zeros"));
+    assert_eq!(
+        lines.iter().rfind(|l| l.starts_with("register")),
+        Some(&"register regSCRATCH_REG7 = 0xad5e0001")
+    );
+}
+
+#[test]
+fn a_hang_ends_with_the_register_that_was_waited_for() {
+    let out = amdev(&["--device", "sim:navi31,fault=hang:sos", "boot"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(stderr(&out).contains("C2PMSG_81") && stderr(&out).contains("psp"), "{}", stderr(&out));
 }

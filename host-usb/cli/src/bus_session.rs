@@ -10,6 +10,7 @@ use crate::trace_file::TraceFile;
 use amdev_core::boot;
 use amdev_core::bus::count::{Count, Counts};
 use amdev_core::bus::trace::Trace;
+use amdev_core::bus::window::SmallBar;
 use amdev_core::bus::{Bus, Mmio};
 use amdev_core::device::{Gpu, OpenError, Probe};
 use amdev_core::discovery::MemSize;
@@ -47,8 +48,9 @@ pub trait HostBus: Bus {
     fn pci_id(&mut self) -> (u16, u8);
 }
 
-/// A device with everything that watches it.
-type Watched<B> = Count<Trace<B, TraceFile>>;
+/// A device with everything that watches it. The trace stands next to the device: it shows what
+/// really goes over the bus, index registers for VRAM beyond a small BAR included.
+type Watched<B> = SmallBar<Count<Trace<B, TraceFile>>>;
 
 /// How far a device was brought.
 // One value of it lives for a whole command: its size does not matter.
@@ -82,7 +84,7 @@ impl<B: HostBus> BusSession<B> {
                 .map_err(|e| CliError::Usage(format!("--trace {}: {e}", path.display())))?,
         };
         Ok(BusSession {
-            state: State::Closed(Count::new(Trace::new(bus, trace))),
+            state: State::Closed(SmallBar::new(Count::new(Trace::new(bus, trace)), 0)),
             device,
             options: options.clone(),
             buffers: Vec::new(),
@@ -110,7 +112,9 @@ impl<B: HostBus> BusSession<B> {
             && let State::Closed(bus) = std::mem::replace(&mut self.state, State::Lost)
         {
             let mut probe = Probe::open(bus).map_err(|e| open_error(&self.device, e))?;
-            probe.device.bus.inner_mut().sink_mut().discovered(&probe.ips);
+            let vram_len = probe.device.layout.vram_len();
+            probe.device.bus.set_vram_len(vram_len);
+            probe.device.bus.inner_mut().inner_mut().sink_mut().discovered(&probe.ips);
             self.state = State::Found(probe);
         }
         match &mut self.state {
@@ -195,14 +199,19 @@ impl<B: HostBus> Session for BusSession<B> {
     }
 
     fn boot(&mut self, options: &BootOptions, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
-        if options.dry_run {
-            return self.unsupported_dry_run();
-        }
         let open = self.options.clone();
         let timeout_us = self.timeout_us();
+        let open_device = self.device.clone();
         let probe = self.probe()?;
         let mut fw = Firmware::find(probe, &open)?;
-        let before = probe.device.bus.counts();
+        if options.dry_run {
+            let bus = probe.device.bus.inner_mut().inner_mut();
+            if bus.inner().violations().is_none() {
+                return Err(dry_run_refused(&open_device));
+            }
+            bus.sink_mut().collect_writes(&probe.ips);
+        }
+        let before = probe.device.bus.inner().counts();
         let mut stages = Stages::new(progress);
         let report = probe
             .boot(fw.source(), boot::Options { cold: options.cold }, &mut |e| stages.event(e))
@@ -212,8 +221,8 @@ impl<B: HostBus> Session for BusSession<B> {
             why: report.reason.to_string(),
             firmware: Some(fw.describe()),
             stages: stages.finish(),
-            counts: probe.device.bus.counts().since(&before),
-            writes: Vec::new(),
+            counts: probe.device.bus.inner().counts().since(&before),
+            writes: probe.device.bus.inner_mut().inner_mut().sink_mut().take_writes(),
         };
         if let Some(e) = report.warm_error {
             out.why += &format!(" ({e})");
@@ -234,10 +243,10 @@ impl<B: HostBus> Session for BusSession<B> {
             anyhow::bail!("{} is not booted: there is nothing to shut down", self.device);
         };
         let mut gpu = runtime.into_iface();
-        let before = gpu.bus().counts();
+        let before = gpu.bus().inner().counts();
         let mut stages = Stages::new(progress);
         let done = gpu.fini(&mut |e| stages.event(e)).context("shutting the device down");
-        let counts = gpu.bus().counts().since(&before);
+        let counts = gpu.bus().inner().counts().since(&before);
         self.state = State::Found(gpu.into_probe());
         done?;
         Ok(BootReport {
@@ -259,14 +268,14 @@ impl<B: HostBus> Session for BusSession<B> {
             self.state = State::Found(runtime.into_iface().into_probe());
         }
         let probe = self.probe()?;
-        let before = probe.device.bus.counts();
+        let before = probe.device.bus.inner().counts();
         let mut stages = Stages::new(progress);
         probe.reset(&mut |e| stages.event(e)).context("resetting the device")?;
         Ok(BootReport {
             path: "reset".into(),
             why: "asked for".into(),
             stages: stages.finish(),
-            counts: probe.device.bus.counts().since(&before),
+            counts: probe.device.bus.inner().counts().since(&before),
             ..BootReport::default()
         })
     }
@@ -352,12 +361,16 @@ impl<B: HostBus> Session for BusSession<B> {
         crate::regnames::names(&probe.ips, block)
     }
 
+    fn firmware_versions(&mut self) -> anyhow::Result<amdev_fw::Versions> {
+        firmware::versions(self.probe()?)
+    }
+
     fn counts(&self) -> Counts {
-        self.bus().map(Count::counts).unwrap_or_default()
+        self.bus().map(|b| b.inner().counts()).unwrap_or_default()
     }
 
     fn violations(&mut self) -> Option<Vec<String>> {
-        self.bus()?.inner().inner().violations()
+        self.bus()?.inner().inner().inner().violations()
     }
 
     fn release(mut self: Box<Self>) -> anyhow::Result<()> {
@@ -368,19 +381,19 @@ impl<B: HostBus> Session for BusSession<B> {
             State::Running(runtime) => runtime.into_iface().into_probe().device.into_bus(),
             State::Lost => return stopped,
         };
-        let (_, trace) = bus.into_inner().into_parts();
+        let (_, trace) = bus.into_inner().into_inner().into_parts();
         trace.finish()?;
         stopped
     }
 }
 
-impl<B: HostBus> BusSession<B> {
-    fn unsupported_dry_run<T>(&self) -> anyhow::Result<T> {
-        Err(CliError::Unsupported {
-            device: self.device.clone(),
-            command: "boot --dry-run",
-            why: "only a device that can be replaced by a recording can do it".into(),
-        }
-        .into())
+/// What a boot writes depends on what the device answers. A simulated device may be booted for
+/// nothing; another one may not.
+fn dry_run_refused(device: &str) -> anyhow::Error {
+    CliError::Unsupported {
+        device: device.to_owned(),
+        command: "boot --dry-run",
+        why: "what a boot writes depends on the device's answers; try it on a simulated GPU".into(),
     }
+    .into()
 }

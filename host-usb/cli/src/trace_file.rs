@@ -68,9 +68,14 @@ impl embedded_io::Write for Disk {
     }
 }
 
-/// A trace file, or none.
+/// Receives what is done to a device: a file if one was asked for, and a list of the writes for a
+/// dry run.
 #[derive(Default)]
-pub struct TraceFile(Option<(PathBuf, JsonLines<Disk, RegNames>)>);
+pub struct TraceFile {
+    file: Option<(PathBuf, JsonLines<Disk, RegNames>)>,
+    names: RegNames,
+    writes: Option<Vec<String>>,
+}
 
 impl TraceFile {
     /// Creates the file.
@@ -78,28 +83,60 @@ impl TraceFile {
         let disk = Disk(BufWriter::new(File::create(path)?));
         let digest = |data: &[u8]| Sha256::digest(data).into();
         let lines = JsonLines::new(disk, RegNames::fixed(), Some(digest), device, flow);
-        Ok(TraceFile(Some((path.to_owned(), lines))))
+        Ok(TraceFile { file: Some((path.to_owned(), lines)), ..TraceFile::default() })
     }
 
     /// Discovery has told where registers are.
     pub fn discovered(&mut self, list: &IpList) {
-        if let Some((_, lines)) = &mut self.0 {
+        if let Some((_, lines)) = &mut self.file {
             lines.set_names(RegNames::of(list));
         }
     }
 
+    /// Lists writes from now on, with the names of this device's registers.
+    pub fn collect_writes(&mut self, list: &IpList) {
+        self.names = RegNames::of(list);
+        self.writes = Some(Vec::new());
+    }
+
+    /// The writes so far; the list ends.
+    pub fn take_writes(&mut self) -> Vec<String> {
+        self.writes.take().unwrap_or_default()
+    }
+
     /// Writes the rest.
     pub fn finish(self) -> anyhow::Result<()> {
-        if let Some((path, lines)) = self.0 {
+        if let Some((path, lines)) = self.file {
             lines.finish().map_err(|e| anyhow::anyhow!("writing the trace {}: {e}", path.display()))?;
         }
         Ok(())
+    }
+
+    fn describe_write(&self, event: &Event<'_>) -> Option<String> {
+        let name = |addr| self.names.lookup(addr).map_or_else(|| format!("{addr:#x}"), |(_, n)| n.to_owned());
+        Some(match *event {
+            Event::RegWrite { addr, indirect: Some(target), value } => {
+                format!("register {} = {value:#010x}  (for {})", name(addr), name(target))
+            }
+            Event::RegWrite { addr, value, .. } => format!("register {} = {value:#010x}", name(addr)),
+            Event::VramWrite { addr, data } => format!("vram {addr:#x}: {} bytes", data.len()),
+            Event::VramZero { addr, len } => format!("vram {addr:#x}: {len} bytes of zeros"),
+            Event::Doorbell { offset, .. } => format!("doorbell {offset:#x}"),
+            Event::Sleep { us } => format!("wait {us} us"),
+            _ => return None,
+        })
     }
 }
 
 impl TraceSink for TraceFile {
     fn event(&mut self, event: Event<'_>) {
-        if let Some((_, lines)) = &mut self.0 {
+        if self.writes.is_some()
+            && let Some(line) = self.describe_write(&event)
+            && let Some(writes) = &mut self.writes
+        {
+            writes.push(line);
+        }
+        if let Some((_, lines)) = &mut self.file {
             lines.event(event);
         }
     }

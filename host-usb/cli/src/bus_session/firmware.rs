@@ -14,8 +14,8 @@ pub(super) struct Firmware {
     origin: String,
 }
 
-fn versions<B: HostBus>(probe: &mut Probe<Watched<B>>) -> anyhow::Result<Versions> {
-    let (device, revision) = probe.device.bus.inner_mut().inner_mut().pci_id();
+pub(super) fn versions<B: HostBus>(probe: &mut Probe<Watched<B>>) -> anyhow::Result<Versions> {
+    let (device, revision) = probe.device.bus.inner_mut().inner_mut().inner_mut().pci_id();
     Ok(Versions::of(&probe.ips, device, revision)?)
 }
 
@@ -46,7 +46,7 @@ impl Firmware {
         };
         let allowed = options.synthetic_firmware
             && options.firmware.is_empty()
-            && probe.device.bus.inner().inner().synthetic_firmware_allowed();
+            && probe.device.bus.inner().inner().inner().synthetic_firmware_allowed();
         if !allowed {
             return Err(CliError::Firmware(error.to_string()).into());
         }
