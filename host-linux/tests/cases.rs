@@ -39,7 +39,9 @@ fn run_cases(name: &str) {
         command.env_remove("AMDEV_DEVICE").env_remove("AMDEV_FIRMWARE");
         command.arg("--json").arg("run").arg(corpus().join(format!("co/{name}.gfx1100.v5.O2.co")));
         command.args(["--grid", &joined(&case["grid"]), "--block", &joined(&case["block"])]);
-        specs.iter().for_each(|s| drop(command.args(["--arg", s])));
+        for spec in &specs {
+            command.args(["--arg", spec]);
+        }
         let out = command.output().expect("the command starts");
         let json: Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
         assert_eq!(json["ok"], true, "{}: {json}", case["id"]);
