@@ -114,6 +114,8 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
             (c0::MC_SPACE, MC_SPACE_MC),
             (c0::WPTR_OVERFLOW_CLEAR, 1),
             (c0::RB_SIZE, RB_SIZE),
+            // Without it the write pointer in memory, which `service` reads, never moves.
+            (c0::WPTR_WRITEBACK_ENABLE, 1),
             (c0::MC_SNOOP, 1),
             (c0::WPTR_OVERFLOW_ENABLE, 1),
             (c0::RPTR_REARM, 1),
