@@ -141,9 +141,9 @@ fn describe_kernel(object: &CodeObject<'_>, k: &Kernel<'_>) -> Result<Value, Str
     out["name"] = json!(k.name);
     out["symbol"] = json!(format!("{}.kd", k.name));
     out["descriptor"] = json!({"vaddr": k.descriptor_vaddr,
-        "file_offset": file_offset(object, k.descriptor_vaddr), "align64": k.descriptor_vaddr % 64 == 0});
+        "file_offset": file_offset(object, k.descriptor_vaddr), "align64": k.descriptor_vaddr.is_multiple_of(64)});
     out["entry"] = json!({"vaddr": k.entry, "file_offset": file_offset(object, k.entry),
-        "size": k.code_size, "align256": k.entry % 256 == 0});
+        "size": k.code_size, "align256": k.entry.is_multiple_of(256)});
     out["kernarg_preload"] = json!(d.kernarg_preload);
     out["uses_dynamic_stack"] = json!(d.uses_dynamic_stack());
     out["enable_private_segment"] = json!(d.scratch_enabled());
