@@ -374,7 +374,18 @@ impl<B: HostBus> Session for BusSession<B> {
     }
 
     fn release(mut self: Box<Self>) -> anyhow::Result<()> {
-        let stopped = self.stop();
+        let before = self.violations().unwrap_or_default().len();
+        let mut stopped = self.stop();
+        if stopped.is_ok()
+            && let State::Running(runtime) = &mut self.state
+        {
+            // The next process shall find the device in order: it boots warm.
+            stopped = runtime.iface().fini(&mut |_| ()).context("shutting the device down");
+        }
+        let after = self.violations().unwrap_or_default();
+        if let (Ok(()), Some(new)) = (&stopped, after.get(before..).filter(|new| !new.is_empty())) {
+            stopped = Err(anyhow::anyhow!("while shutting down the simulated GPU saw {}", new.join("; ")));
+        }
         let bus = match self.state {
             State::Closed(bus) => bus,
             State::Found(probe) => probe.device.into_bus(),

@@ -266,8 +266,8 @@ pub trait Session {
         None
     }
 
-    /// Ends the session: what it allocated is given back, the trace is complete. The device
-    /// stays as it is.
+    /// Ends the session: what it allocated is given back, the trace is complete. A booted device
+    /// is shut down so that the next boot is warm; another one stays as it is.
     fn release(self: Box<Self>) -> anyhow::Result<()> {
         Ok(())
     }
