@@ -24,6 +24,8 @@ mod program;
 mod stages;
 
 use firmware::Firmware;
+#[cfg(feature = "sim")]
+pub(crate) use firmware::firmware_of;
 use program::Loaded;
 use stages::Stages;
 

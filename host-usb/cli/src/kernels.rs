@@ -4,6 +4,8 @@
 /// Source: `tests/corpus/src/vecadd.cl`.
 pub const VECADD: &[(&str, &[u8])] = &[
     ("gfx1100", include_bytes!("../../../tests/corpus/co/vecadd.gfx1100.v5.O2.co")),
+    // There is no compiled object of its own for Navi32: the generic one serves all of GFX 11.
+    ("gfx1101", include_bytes!("../../../tests/corpus/co/vecadd.gfx11-generic.v6.O2.co")),
     ("gfx1102", include_bytes!("../../../tests/corpus/co/vecadd.gfx1102.v5.O2.co")),
     ("gfx1200", include_bytes!("../../../tests/corpus/co/vecadd.gfx1200.v5.O2.co")),
     ("gfx1201", include_bytes!("../../../tests/corpus/co/vecadd.gfx1201.v5.O2.co")),

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+mod pci;
+mod states;
+
 /// DMA memory stands at bus addresses above 4 GiB, so that a driver that cuts addresses fails.
 const FIRST_IOVA: u64 = 0x1_0000_0000;
 /// Contiguous for the device are pieces of this length, with gaps in between: a driver must not
@@ -77,6 +80,16 @@ pub struct SimBus {
     next_iova: u64,
     allocated: u64,
     real_time: bool,
+    saved: Option<pci::Saved>,
+}
+
+impl pci::ConfigSpace for SimGpu {
+    fn read(&self, offset: u16, buf: &mut [u8]) {
+        self.config_read(offset, buf);
+    }
+    fn write(&self, offset: u16, data: &[u8]) {
+        self.config_write(offset, data);
+    }
 }
 
 impl SimBus {
@@ -90,6 +103,7 @@ impl SimBus {
             next_iova: FIRST_IOVA,
             allocated: 0,
             real_time,
+            saved: None,
         }
     }
 
@@ -259,6 +273,26 @@ impl Bus for SimBus {
             step_us = (2 * step_us).min(LONGEST_STEP_US);
         }
     }
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        self.flush()?;
+        self.saved = Some(pci::Saved::of(&self.gpu));
+        Ok(())
+    }
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        self.flush()?;
+        if let Some(saved) = self.saved.take() {
+            saved.restore(&self.gpu);
+        }
+        Ok(())
+    }
+}
+
+/// The process that drove the device is over: its IOMMU mappings are gone. This touches nothing of
+/// the device.
+impl Drop for SimBus {
+    fn drop(&mut self) {
+        self.gpu.dma_unmap_all();
+    }
 }
 
 impl HostBus for SimBus {
@@ -302,7 +336,7 @@ impl Backend for SimBackend {
             return Err(CliError::Device(format!("{spec} is not a simulated GPU")).into());
         };
         let config = Config::parse(text).map_err(|e| CliError::Usage(format!("{spec}: {e}")))?;
-        let bus = SimBus::new(SimGpu::new(config));
+        let bus = SimBus::new(states::prepare(config, options)?);
         Ok(Box::new(BusSession::new(bus, spec.to_string(), options)?))
     }
 }

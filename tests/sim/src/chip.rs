@@ -65,6 +65,12 @@ impl Chip {
         self.gc_version().0 >= 12
     }
 
+    /// The SMU has a debug mailbox: registers 75, 53 and 54 (`smu_v13_0_0_ppt.c`, which serves MP1
+    /// 13.0.0 and 13.0.10, and `smu_v14_0_2_ppt.c`; not `smu_v13_0_7_ppt.c`).
+    pub fn debug_mailbox(&self) -> bool {
+        self.ip("MP1").is_some_and(|mp1| mp1.version.0 >= 14 || matches!(mp1.version, (13, 0, 0 | 10)))
+    }
+
     /// VRAM in bytes.
     pub fn vram_bytes(&self) -> u64 {
         u64::from(self.vram_mib) << 20

@@ -169,6 +169,9 @@ pub struct Config {
 }
 
 impl Config {
+    /// What the reference driver leaves in SCRATCH_REG7.
+    pub const REFERENCE_SCRATCH7: u32 = 0xA000_0006;
+
     /// A cold GPU of this model, all of its VRAM in BAR0.
     pub fn new(gpu: &str) -> Result<Config, ConfigError> {
         let chip = chip::chip(gpu).ok_or_else(|| ConfigError::Gpu(gpu.into()))?;
@@ -180,7 +183,7 @@ impl Config {
             index: 0,
             faults: Vec::new(),
             clock: ClockKind::Virtual,
-            scratch7: 0xA000_0006,
+            scratch7: Config::REFERENCE_SCRATCH7,
             judge: false,
             seeded: false,
         })

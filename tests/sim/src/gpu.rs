@@ -1,8 +1,8 @@
 //! The handle a host holds: windows, configuration space, DMA, interrupts and time of one GPU.
 
-use crate::config::Config;
+use crate::config::{Config, Fault};
 use crate::device::Device;
-use crate::host::HostMemory;
+use crate::host::{DmaMap, HostMemory};
 use crate::pci::{BAR2_LEN, BAR5_LEN, ROM_LEN};
 use crate::violation::Violation;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -120,6 +120,21 @@ impl SimGpu {
     /// Takes the mappings inside the range away; false if there was none.
     pub fn dma_unmap(&self, iova: u64, len: u64) -> bool {
         self.lock().dma_unmap(iova, len)
+    }
+
+    /// Takes all of the host's mappings away, as when the process that drove the device ends. What
+    /// its engines still do with that memory faults.
+    pub fn dma_unmap_all(&self) {
+        self.lock().dma = DmaMap::default();
+    }
+
+    /// From now on these faults happen, and accesses are counted anew: what was done to the device
+    /// so far belongs to its past.
+    pub fn start_anew(&self, faults: Vec<Fault>) {
+        let mut device = self.lock();
+        device.config.faults = faults;
+        device.counts = Counts::default();
+        device.take_interrupts();
     }
 
     /// Microseconds since power on.

@@ -60,12 +60,12 @@ impl Smu {
 }
 
 impl Device {
-    /// A mailbox register was written. 66 message, 82 argument, 90 response; on 14.x 75, 53 and 54
-    /// are those of the debug mailbox.
+    /// A mailbox register was written. 66 message, 82 argument, 90 response; 75, 53 and 54 are those
+    /// of the debug mailbox.
     pub(crate) fn smu_write(&mut self, index: u8, value: u32) {
         let debug = match index {
             66 => false,
-            75 if self.config.chip.gfx12() => true,
+            75 if self.config.chip.debug_mailbox() => true,
             _ => return,
         };
         if self.smu.busy {
@@ -111,7 +111,7 @@ impl Device {
 
     fn smu_debug(&mut self, message: u32) -> (u32, Option<u32>) {
         match message {
-            // DEBUGSMC_MSG_Mode1Reset of `smu_v14_0_2_ppt.c`.
+            // DEBUGSMC_MSG_Mode1Reset of `smu_v13_0_0_ppt.c` and `smu_v14_0_2_ppt.c`.
             2 => {
                 self.after(MODE1_NS, Event::Mode1);
                 (OK, None)

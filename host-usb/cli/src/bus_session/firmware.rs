@@ -4,6 +4,7 @@ use super::{HostBus, Watched};
 use crate::error::CliError;
 use crate::session::OpenOptions;
 use amdev_core::device::Probe;
+use amdev_core::discovery::IpList;
 use amdev_core::firmware::FirmwareSource;
 use amdev_fw::files::{SearchPath, Source};
 use amdev_fw::{FirmwareSet, Versions, synthetic};
@@ -28,6 +29,31 @@ pub(super) fn names<B: HostBus>(
     Ok(versions.files().iter().map(|kind| versions.file_name(*kind).to_string()).collect())
 }
 
+/// The firmware of a device with this PCI device id and revision, and where it came from;
+/// `synthetic` if the device takes images that nobody signed.
+pub(crate) fn firmware_of(
+    ips: &IpList,
+    (device, revision): (u16, u8),
+    options: &OpenOptions,
+    synthetic: bool,
+) -> anyhow::Result<(FirmwareSet<Source>, String)> {
+    let versions = Versions::of(ips, device, revision)?;
+    let path = SearchPath::given_or_system(&options.firmware);
+    let error = match FirmwareSet::from_dirs(versions, &path) {
+        Ok(set) => {
+            let origin = folder(&set);
+            return Ok((set, origin));
+        }
+        Err(e) => e,
+    };
+    if !(synthetic && options.synthetic_firmware && options.firmware.is_empty()) {
+        return Err(CliError::Firmware(error.to_string()).into());
+    }
+    let set = synthetic::set(versions)?;
+    let origin = "synthetic images (no AMD firmware is installed; the simulated GPU takes them)";
+    Ok((set, origin.into()))
+}
+
 impl Firmware {
     /// Finds a device's firmware: in the directories given, else where Linux has it, else (only if
     /// the device and the command allow it) synthetic.
@@ -35,24 +61,10 @@ impl Firmware {
         probe: &mut Probe<Watched<B>>,
         options: &OpenOptions,
     ) -> anyhow::Result<Self> {
-        let versions = versions(probe)?;
-        let path = SearchPath::given_or_system(&options.firmware);
-        let error = match FirmwareSet::from_dirs(versions, &path) {
-            Ok(set) => {
-                let origin = folder(&set);
-                return Ok(Firmware { set, origin });
-            }
-            Err(e) => e,
-        };
-        let allowed = options.synthetic_firmware
-            && options.firmware.is_empty()
-            && probe.device.bus.inner().inner().inner().synthetic_firmware_allowed();
-        if !allowed {
-            return Err(CliError::Firmware(error.to_string()).into());
-        }
-        let set = synthetic::set(versions)?;
-        let origin = "synthetic images (no AMD firmware is installed; the simulated GPU takes them)";
-        Ok(Firmware { set, origin: origin.into() })
+        let id = probe.device.bus.inner_mut().inner_mut().inner_mut().pci_id();
+        let synthetic = probe.device.bus.inner().inner().inner().synthetic_firmware_allowed();
+        let (set, origin) = firmware_of(&probe.ips, id, options, synthetic)?;
+        Ok(Firmware { set, origin })
     }
 
     pub(super) fn source(&mut self) -> &mut dyn FirmwareSource {
