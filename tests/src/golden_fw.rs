@@ -33,9 +33,13 @@ impl fmt::Display for Comparison {
 
 /// The expectations: GPU, package, contents.
 fn expected() -> Result<Map<String, Value>> {
-    match serde_json::from_slice(&crate::golden("fw.json").context("golden/fw.json")?)? {
+    parse(&crate::golden("fw.json").context("golden/fw.json")?)
+}
+
+fn parse(json: &[u8]) -> Result<Map<String, Value>> {
+    match serde_json::from_slice(json)? {
         Value::Object(gpus) => Ok(gpus),
-        _ => bail!("golden/fw.json is not an object"),
+        _ => bail!("fw.json is not an object"),
     }
 }
 
@@ -50,8 +54,20 @@ fn text<'v>(v: &'v Value, key: &str) -> &'v str {
 /// Compares the files in `dir` (or `dir/amdgpu`), for every GPU, with the package they are of.
 /// Files of no known package are an error.
 pub fn judge(dir: &Path) -> Result<Vec<Comparison>> {
+    compare(&expected()?, dir)
+}
+
+/// As [`judge`], with the bytes of an `fw.json`.
+///
+/// # Errors
+/// A list that is not of this format, files that are missing or of no package in the list.
+pub fn judge_with(json: &[u8], dir: &Path) -> Result<Vec<Comparison>> {
+    compare(&parse(json)?, dir)
+}
+
+fn compare(expected: &Map<String, Value>, dir: &Path) -> Result<Vec<Comparison>> {
     let path = SearchPath::only(&[dir]);
-    expected()?.iter().map(|(gpu, packages)| judge_gpu(gpu, packages, &path)).collect()
+    expected.iter().map(|(gpu, packages)| judge_gpu(gpu, packages, &path)).collect()
 }
 
 fn judge_gpu(gpu: &str, packages: &Value, path: &SearchPath) -> Result<Comparison> {

@@ -1,11 +1,15 @@
 //! Shared helpers of the tests: where the data lies and how to read it.
 
+pub mod golden_cases;
+pub mod golden_device;
 pub mod golden_facts;
 pub mod golden_fw;
+pub mod golden_messages;
 pub mod golden_program;
 pub mod golden_pt;
 pub mod golden_queues;
 pub mod golden_regs;
+pub mod golden_sim;
 pub mod golden_tlsf;
 pub mod replay;
 pub mod table_memory;

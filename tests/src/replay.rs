@@ -6,14 +6,17 @@
 //! stands in `deviations.json`, with reason and count.
 
 mod bus;
+mod consistency;
 mod deviations;
 mod firmware;
 mod flow;
+mod psp;
 
 pub use bus::ReplayBus;
+pub use consistency::rows as row_order;
 pub use deviations::{Deviations, MAX_ENTRIES};
 pub use firmware::{Source, Stock};
-pub use flow::{replay, replay_with};
+pub use flow::{Place, base_flow, psp_list, replay, replay_at, replay_with};
 
 use std::collections::BTreeMap;
 
@@ -42,6 +45,10 @@ pub struct Report {
     pub mqds: usize,
     /// Differences that no deviation covers.
     pub differences: Vec<String>,
+    /// PSP messages that were sent, in the form of `psp.json`.
+    pub psp_sent: Vec<serde_json::Value>,
+    /// SMU messages that were sent: number, argument and, where it was read, the answer.
+    pub smu_sent: Vec<(u32, u32, Option<u32>)>,
     /// Deviations used, by id, with their counts.
     pub used: BTreeMap<String, usize>,
 }

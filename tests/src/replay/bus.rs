@@ -5,7 +5,7 @@ use super::firmware::is_stand_in;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
 use amdev_core::firmware::{ImageId, SosComponent};
 use amdev_core::reg::{Reg, RegFile, r};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -34,6 +34,10 @@ pub(super) struct Psp {
     pub(super) real: bool,
     pub(super) compared: usize,
     pub(super) images_compared: usize,
+    /// What was sent, in the form of `psp.json`.
+    pub(super) sent: Vec<Value>,
+    /// The image in the last message, where it is a stand-in.
+    pub(super) image: Option<ImageId>,
 }
 
 const PAGE: u64 = 4096;
@@ -67,6 +71,8 @@ pub struct ReplayBus {
     message_len: u64,
     pub(super) psp: Psp,
     clock: VirtualClock,
+    /// Accesses to the SMU's mailbox: register, value, whether it is a write.
+    pub(super) mailbox: Vec<(Reg, u32, bool)>,
 }
 
 #[derive(Debug, Default)]
@@ -81,11 +87,11 @@ impl Clock for VirtualClock {
     }
 }
 
-fn number(value: &Value) -> u64 {
+pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-fn unhex(text: &str) -> Vec<u8> {
+pub(super) fn unhex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).filter_map(|i| u8::from_str_radix(text.get(i * 2..i * 2 + 2)?, 16).ok()).collect()
 }
 
@@ -125,6 +131,7 @@ impl ReplayBus {
             message_len: 0,
             psp: Psp::default(),
             clock: VirtualClock::default(),
+            mailbox: Vec::new(),
         }
     }
 
@@ -151,6 +158,7 @@ impl ReplayBus {
         (self.matched, self.made, self.reads, self.ended) = (0, 0, 0, false);
         self.psp.responses.clear();
         self.psp.messages.clear();
+        self.mailbox.clear();
         if let Some(initial) = initial {
             self.recorded.clear();
             self.written.clear();
@@ -462,8 +470,15 @@ impl ReplayBus {
         false
     }
 
+    fn note_mailbox(&mut self, addr: u32, value: u32, write: bool) {
+        if let Some(reg) = self.names.get(&addr).filter(|r| r.name().starts_with("MP1_SMN_C2PMSG")) {
+            self.mailbox.push((*reg, value, write));
+        }
+    }
+
     fn write_register(&mut self, addr: u32, value: u32) -> Result<(), BusError> {
         self.made += 1;
+        self.note_mailbox(addr, value, true);
         let old_wptr = (self.is(addr, "PSP_C2PMSG_67")).then(|| {
             let key = u64::from(addr);
             self.known(key).unwrap_or_else(|| self.before(key))
@@ -488,6 +503,16 @@ impl ReplayBus {
         if let Some(old) = old_wptr {
             self.psp_command(old);
         }
+        if self.is(addr, "PSP_C2PMSG_64") {
+            let get = |name: &str| {
+                let addr = Reg::from_name(name).and_then(|reg| self.regs.addr(reg).ok()).unwrap_or(0);
+                u64::from(self.written.get(&(u64::from(addr), 0)).copied().unwrap_or(0))
+            };
+            let ring = get("PSP_C2PMSG_69") | get("PSP_C2PMSG_70") << 32;
+            let len = get("PSP_C2PMSG_71");
+            self.psp.sent.push(json!({"kind": "ring_create", "val": format!("{value:#x}"),
+                "ring_mc": format!("{ring:#x}"), "ring_size": format!("{len:#x}")}));
+        }
         Ok(())
     }
 
@@ -497,6 +522,9 @@ impl ReplayBus {
             self.differences.push(format!("unknown bootloader command {command:#x}"));
             return;
         };
+        let at = self.mc_base + self.message_at;
+        self.psp.sent.push(json!({"kind": "bootloader", "compid": format!("{command:#x}"),
+            "msg1_addr": format!("{at:#x}")}));
         if recorded && let Some(expected) = self.psp.components.pop_front() {
             let text = format!("{command:#x}");
             if expected["compid"] != text.as_str() {
@@ -518,6 +546,7 @@ impl ReplayBus {
             let found = self.psp.images.iter().find(|(id, len, types)| {
                 u64::from(*len) == self.message_len && is_right(*id, types) && is_stand_in(*id, &bytes)
             });
+            self.psp.image = found.map(|(id, ..)| *id);
             if found.is_none() {
                 self.differences
                     .push(format!("the message of {:#x} bytes is not the right image", bytes.len()));
@@ -588,6 +617,15 @@ impl ReplayBus {
             _ => {}
         }
         let response = self.psp.responses.pop_front().unwrap_or_default();
+        let image = self.psp.image.take();
+        self.psp.sent.push(super::psp::describe(&super::psp::Sent {
+            ring_offset: u64::from(wptr) * 4,
+            frame: &frame,
+            command: &command,
+            places: [command_at, fence_at],
+            image,
+            response: &response,
+        }));
         self.vram_copy_in(command_at + RESPONSE_AT, &response);
         let fence = frame.get(20..24).unwrap_or(&[]).to_vec();
         self.vram_copy_in(fence_at, &fence);
@@ -643,7 +681,9 @@ impl Mmio for ReplayBus {
     fn read32(&mut self, window: Window, offset: u64) -> Result<u32, BusError> {
         self.check(window, offset, 4)?;
         if window == Window::Registers {
-            return Ok(self.read_register((offset / 4) as u32));
+            let value = self.read_register((offset / 4) as u32);
+            self.note_mailbox((offset / 4) as u32, value, false);
+            return Ok(value);
         }
         let mut bytes = [0; 4];
         self.read_bulk(window, offset, &mut bytes)?;

@@ -42,8 +42,16 @@ fn number(value: &Value) -> u64 {
 impl Stock {
     /// The list of a device (`navi31`) and package (`2026` or `2025`).
     pub fn load(device: &str, package: &str) -> anyhow::Result<Self> {
-        let all: Value = serde_json::from_slice(&crate::golden("fw.json")?)?;
+        Self::from_list(&serde_json::from_slice(&crate::golden("fw.json")?)?, device, package)
+    }
+
+    /// As [`Stock::load`], from the contents of an `fw.json`.
+    ///
+    /// # Errors
+    /// A list without the device or package.
+    pub fn from_list(all: &Value, device: &str, package: &str) -> anyhow::Result<Self> {
         let fw = &all[device][package];
+        anyhow::ensure!(fw.is_object(), "fw.json has no package {package} of {device}");
         let list = |key: &str| fw[key].as_array().cloned().unwrap_or_default();
         let sos = list("sos")
             .iter()
