@@ -1,6 +1,9 @@
 //! amdev on Linux: the ways to reach a GPU from a Linux machine.
 #![warn(missing_docs)]
 
+mod shared;
+pub mod vfio_user;
+
 use amdev_cli::session::Backend;
 
 /// Every way this host has to reach devices, in the order in which they are listed.
@@ -8,5 +11,6 @@ pub fn backends() -> Vec<Box<dyn Backend>> {
     vec![
         #[cfg(feature = "sim")]
         Box::new(amdev_cli::sim::SimBackend),
+        Box::new(vfio_user::VfioUserBackend),
     ]
 }

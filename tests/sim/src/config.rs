@@ -130,7 +130,7 @@ pub enum ConfigError {
     #[error("unknown GPU '{0}': one of navi31, navi32, navi33, navi44, navi48")]
     Gpu(String),
     /// Unknown key.
-    #[error("unknown key '{0}': one of state, bar, count, fault, clock, seed, scratch7")]
+    #[error("unknown key '{0}': one of state, bar, count, fault, clock, delays, seed, scratch7")]
     Key(String),
     /// Bad value of a key.
     #[error("'{1}' is no value for '{0}'")]
@@ -159,6 +159,8 @@ pub struct Config {
     pub faults: Vec<Fault>,
     /// Who keeps time.
     pub clock: ClockKind,
+    /// Answers of firmware, resets and the work of engines take the time they take on hardware.
+    pub delays: bool,
     /// SCRATCH_REG7 in the states `amdev` and `malformed`.
     pub scratch7: u32,
     /// A foreign trace is judged: violations are reported, and fresh data is served all the same.
@@ -184,6 +186,7 @@ impl Config {
             faults: Vec::new(),
             clock: ClockKind::Virtual,
             scratch7: Config::REFERENCE_SCRATCH7,
+            delays: true,
             judge: false,
             seeded: false,
         })
@@ -225,6 +228,13 @@ impl Config {
                     config.clock = match value {
                         "virtual" => ClockKind::Virtual,
                         "real" => ClockKind::Real,
+                        _ => return Err(bad()),
+                    }
+                }
+                "delays" => {
+                    config.delays = match value {
+                        "on" => true,
+                        "off" => false,
                         _ => return Err(bad()),
                     }
                 }

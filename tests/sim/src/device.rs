@@ -6,7 +6,7 @@ use crate::env::{Access, Env, Hub, Interrupt, MemFault};
 use crate::gfx::Gfx;
 use crate::gmc::{Gmc, who_name};
 use crate::gpu::Counts;
-use crate::host::DmaMap;
+use crate::host::{DmaMap, Unmapped};
 use crate::ih::Ih;
 use crate::pci::ConfigSpace;
 use crate::psp::Psp;
@@ -239,16 +239,41 @@ impl Device {
             _ => None,
         });
         self.sequence += 1;
-        let due = self.time_ns + ns.saturating_mul(slow.unwrap_or(1));
+        let ns = if self.config.delays { ns } else { 0 };
+        let due = self.time_ns.saturating_add(ns.saturating_mul(slow.unwrap_or(1)));
         self.events.push(Reverse((due, self.sequence, event)));
     }
 
     pub(crate) fn spend(&mut self, ns: u64) {
         let target = match self.config.clock {
             ClockKind::Virtual => self.time_ns + ns,
-            ClockKind::Real => u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            ClockKind::Real => self.real_ns(),
         };
         self.settle(target);
+    }
+
+    fn real_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// From when on a queue's next turn counts that found nothing to do at `now`: time that has
+    /// passed meanwhile need not be made up for.
+    pub(crate) fn polled_at(&self, now: u64) -> u64 {
+        match self.config.clock {
+            ClockKind::Virtual => now,
+            ClockKind::Real => now.max(self.real_ns()),
+        }
+    }
+
+    /// Nanoseconds until the next event or turn of an engine.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let now = match self.config.clock {
+            ClockKind::Virtual => self.time_ns,
+            ClockKind::Real => self.real_ns(),
+        };
+        let event = self.events.peek().map(|Reverse((due, ..))| *due);
+        let next = event.into_iter().chain(self.next_engine()).min()?;
+        Some(next.saturating_sub(now))
     }
 
     /// Everything that is due until `target` happens, in order.
@@ -342,7 +367,7 @@ impl Device {
     }
 
     /// System memory is taken away; a queue that works may not lose what it uses.
-    pub(crate) fn dma_unmap(&mut self, iova: u64, len: u64) -> bool {
+    pub(crate) fn dma_unmap(&mut self, iova: u64, len: u64) -> Unmapped {
         if self.engines_busy() && self.cached_system(iova, len) {
             self.violation(
                 Rule::MemoryInUse,

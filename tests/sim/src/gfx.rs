@@ -287,6 +287,12 @@ impl Device {
         compute.chain(sdma).min()
     }
 
+    /// When a queue that came this far at `now` has its next turn.
+    fn next_turn(&self, now: u64, progress: Progress) -> u64 {
+        let took = if self.config.delays { self.engine_ns.max(POLL_NS) } else { POLL_NS };
+        took + if progress == Progress::Waiting { self.polled_at(now) } else { now }
+    }
+
     /// Runs the queues that are due at `now`.
     pub(crate) fn run_engines(&mut self, now: u64) {
         for i in 0..self.gfx.compute.len() {
@@ -302,10 +308,10 @@ impl Device {
                 self.engine_ns = 0;
                 q.run(self, COMPUTE_BUDGET)
             };
-            let took = self.engine_ns.max(POLL_NS);
+            let due = self.next_turn(now, progress);
             let rptr = q.rptr();
             if let Some(r) = self.gfx.compute.iter_mut().find(|r| r.key == key) {
-                r.busy_until = now + took;
+                r.busy_until = due;
                 r.idle = matches!(progress, Progress::Idle | Progress::Halted);
                 r.queue = Some(q);
             }
@@ -326,10 +332,10 @@ impl Device {
                 self.engine_ns = 0;
                 q.run(self, SDMA_BUDGET)
             };
-            let took = self.engine_ns.max(POLL_NS);
+            let due = self.next_turn(now, progress);
             let (rptr, p) = (q.rptr(), format!("SDMA{}_QUEUE{}_RB_RPTR", key.0, key.1));
             if let Some(r) = self.gfx.sdma.iter_mut().find(|r| r.key == key) {
-                r.busy_until = now + took;
+                r.busy_until = due;
                 r.idle = matches!(progress, Progress::Idle | Progress::Halted);
                 r.queue = Some(q);
             }

@@ -157,7 +157,7 @@ impl Device {
         let at = base + index * 8;
         let mut b = [0; 8];
         if system {
-            if !self.dma.read(at, &mut b) {
+            if self.dma.read(at, &mut b).is_err() {
                 self.violation(Rule::UnmappedDma, format!("page table in system memory at {at:#x}"));
                 return Err(Cause::Walk(level));
             }
@@ -399,8 +399,8 @@ impl Device {
                     self.vram.engine_read(offset, part);
                 }
                 Place::System(addr) => {
-                    if !self.pci.bus_master() || !self.dma.read(addr, part) {
-                        self.unmapped(who, at, addr);
+                    if let Err(why) = self.bus_read(addr, part) {
+                        self.refused(who, at, addr, why);
                         return Err(self.fault(who, at, Cause::Mapping));
                     }
                 }
@@ -427,8 +427,8 @@ impl Device {
                     self.vram.engine_write(offset, part);
                 }
                 Place::System(addr) => {
-                    if !self.pci.bus_master() || !self.dma.write(addr, part) {
-                        self.unmapped(who, at, addr);
+                    if let Err(why) = self.bus_write(addr, part) {
+                        self.refused(who, at, addr, why);
                         return Err(self.fault(who, at, Cause::Mapping));
                     }
                 }
@@ -438,8 +438,21 @@ impl Device {
         Ok(())
     }
 
-    fn unmapped(&mut self, who: Access, va: u64, addr: u64) {
-        let why = if self.pci.bus_master() { "not mapped for DMA" } else { "bus mastering is off" };
+    fn bus_read(&self, addr: u64, buf: &mut [u8]) -> Result<(), String> {
+        if !self.pci.bus_master() {
+            return Err("bus mastering is off".into());
+        }
+        self.dma.read(addr, buf).map_err(|e| e.to_string())
+    }
+
+    fn bus_write(&self, addr: u64, data: &[u8]) -> Result<(), String> {
+        if !self.pci.bus_master() {
+            return Err("bus mastering is off".into());
+        }
+        self.dma.write(addr, data).map_err(|e| e.to_string())
+    }
+
+    fn refused(&mut self, who: Access, va: u64, addr: u64, why: String) {
         self.violation(
             Rule::UnmappedDma,
             format!("{} at {va:#x}: bus address {addr:#x}: {why}", who_name(who)),

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Fault};
 use crate::device::Device;
-use crate::host::{DmaMap, HostMemory};
+use crate::host::{DmaAccess, DmaMap, HostMemory, Unmapped};
 use crate::pci::{BAR2_LEN, BAR5_LEN, ROM_LEN};
 use crate::violation::Violation;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -114,12 +114,26 @@ impl SimGpu {
     /// Lets the device reach `len` bytes of `memory` at bus address `iova`; false if the range is
     /// taken.
     pub fn dma_map(&self, iova: u64, len: u64, memory: Arc<dyn HostMemory>) -> bool {
-        self.lock().dma.map(iova, len, memory)
+        self.dma_map_for(iova, len, DmaAccess::BOTH, memory)
+    }
+
+    /// As [`SimGpu::dma_map`], for reading or writing only.
+    pub fn dma_map_for(&self, iova: u64, len: u64, access: DmaAccess, memory: Arc<dyn HostMemory>) -> bool {
+        self.lock().dma.map(iova, len, access, memory)
     }
 
     /// Takes the mappings inside the range away; false if there was none.
     pub fn dma_unmap(&self, iova: u64, len: u64) -> bool {
-        self.lock().dma_unmap(iova, len)
+        matches!(self.lock().dma_unmap(iova, len), Unmapped::Gone(n) if n > 0)
+    }
+
+    /// As [`SimGpu::dma_unmap`]; how many mappings were there, or `None` if the range would cut one
+    /// in two, and then nothing is done.
+    pub fn dma_unmap_range(&self, iova: u64, len: u64) -> Option<usize> {
+        match self.lock().dma_unmap(iova, len) {
+            Unmapped::Gone(n) => Some(n),
+            Unmapped::Cuts => None,
+        }
     }
 
     /// Takes all of the host's mappings away, as when the process that drove the device ends. What
@@ -145,6 +159,30 @@ impl SimGpu {
     /// Lets time pass (virtual clock), or catches up with it (real clock).
     pub fn advance_us(&self, us: u64) {
         self.lock().advance_ns(us.saturating_mul(1000))
+    }
+
+    /// Lets happen what is due, and tells how many nanoseconds later something more is; `None` if
+    /// nothing is under way.
+    pub fn run_due(&self) -> Option<u64> {
+        let mut d = self.lock();
+        d.advance_ns(0);
+        d.next_due()
+    }
+
+    /// Nanoseconds until something happens without an access; `None` if nothing is under way.
+    pub fn next_due(&self) -> Option<u64> {
+        self.lock().next_due()
+    }
+
+    /// Puts the VRAM into `file`, which a host may then map: its accesses are not seen any more.
+    /// Lost by that: a missing HDP flush serves fresh data and is not reported, as are page tables
+    /// changed without a TLB invalidation and firmware that is overwritten.
+    #[cfg(target_os = "linux")]
+    pub fn share_vram(&self, file: std::fs::File) -> std::io::Result<()> {
+        let mut d = self.lock();
+        let len = d.vram.size();
+        d.vram.share(crate::shared::SharedMemory::map(file, 0, len, true)?);
+        Ok(())
     }
 
     /// MSIs raised since the last call.

@@ -29,6 +29,10 @@ mod queue;
 mod regdb;
 mod regs;
 pub mod sdma;
+#[cfg(target_os = "linux")]
+pub mod serve;
+#[cfg(target_os = "linux")]
+mod shared;
 mod smu;
 mod tlb;
 pub mod violation;
@@ -36,5 +40,5 @@ mod vram;
 
 pub use config::{Config, ConfigError, Fault, Stage, State};
 pub use gpu::{BusFault, Counts, SimGpu};
-pub use host::{HostMemory, VecMemory};
+pub use host::{DmaAccess, DmaRefusal, HostMemory, VecMemory};
 pub use violation::{Rule, Violation};

@@ -2,6 +2,8 @@
 //! HDP's write path until it is flushed, so engines do not see it before.
 
 use std::collections::BTreeMap;
+#[cfg(target_os = "linux")]
+use {crate::shared::SharedMemory, std::collections::BTreeSet};
 
 const PAGE: usize = 4096;
 
@@ -33,6 +35,9 @@ pub(crate) struct Vram {
     size: u64,
     dirs: Vec<Option<Dir>>,
     pending: BTreeMap<u64, Pending>,
+    /// The bytes are in a file that the host may have mapped, not in `dirs`; with its page tables.
+    #[cfg(target_os = "linux")]
+    shared: Option<(SharedMemory, BTreeSet<u64>)>,
     /// Engines and the CPU see the same (a foreign trace is judged).
     pub(crate) fresh: bool,
     /// Counts stores to page tables.
@@ -45,6 +50,8 @@ impl Vram {
             size,
             dirs: Self::directories(size),
             pending: BTreeMap::new(),
+            #[cfg(target_os = "linux")]
+            shared: None,
             fresh: false,
             table_generation: 0,
         }
@@ -53,6 +60,26 @@ impl Vram {
     fn directories(size: u64) -> Vec<Option<Dir>> {
         let count = size.div_ceil((PAGE * DIR) as u64);
         (0..count).map(|_| None).collect()
+    }
+
+    /// The bytes move into `memory`, as long as the VRAM, where the host can write unseen: nothing
+    /// waits in the HDP any more.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn share(&mut self, memory: SharedMemory) {
+        self.flush();
+        let mut tables = BTreeSet::new();
+        for (d, dir) in self.dirs.iter().enumerate() {
+            let pages = dir.iter().flat_map(|dir| dir.iter().enumerate());
+            for (p, page) in pages.filter_map(|(p, page)| Some((p, page.as_deref()?))) {
+                let number = (d * DIR + p) as u64;
+                memory.store(number * PAGE as u64, &page.bytes);
+                if page.table {
+                    tables.insert(number);
+                }
+            }
+        }
+        self.dirs = Self::directories(0);
+        self.shared = Some((memory, tables));
     }
 
     fn page(&self, page: u64) -> Option<&Page> {
@@ -70,6 +97,11 @@ impl Vram {
 
     /// The page is used as a page table: stores to it make cached translations suspect.
     pub(crate) fn mark_table(&mut self, page: u64) {
+        #[cfg(target_os = "linux")]
+        if let Some((_, tables)) = &mut self.shared {
+            tables.insert(page);
+            return;
+        }
         if let Some(p) = self.page_mut(page) {
             p.table = true;
         }
@@ -100,6 +132,11 @@ impl Vram {
     }
 
     fn load(&self, at: u64, buf: &mut [u8]) {
+        #[cfg(target_os = "linux")]
+        if let Some((memory, _)) = &self.shared {
+            memory.load(at, buf);
+            return;
+        }
         for (page, off, range) in Self::chunks(at, buf.len()) {
             let n = range.len();
             match self.page(page) {
@@ -110,6 +147,13 @@ impl Vram {
     }
 
     fn store(&mut self, at: u64, data: &[u8]) {
+        #[cfg(target_os = "linux")]
+        if let Some((memory, tables)) = &self.shared {
+            memory.store(at, data);
+            let (first, last) = (at / PAGE as u64, (at + data.len() as u64) / PAGE as u64);
+            self.table_generation += u64::from(tables.range(first..=last).next().is_some());
+            return;
+        }
         for (page, off, range) in Self::chunks(at, data.len()) {
             let n = range.len();
             if self.page(page).is_none() && data[range.clone()].iter().all(|b| *b == 0) {
@@ -123,6 +167,11 @@ impl Vram {
 
     /// The CPU writes through BAR0.
     pub(crate) fn cpu_write(&mut self, at: u64, data: &[u8]) {
+        #[cfg(target_os = "linux")]
+        if self.shared.is_some() {
+            self.store(at, data);
+            return;
+        }
         for (page, off, range) in Self::chunks(at, data.len()) {
             let p = self
                 .pending
@@ -211,9 +260,15 @@ impl Vram {
 
     /// Loses everything, as a reset does.
     pub(crate) fn clear(&mut self) {
+        self.table_generation += 1;
+        #[cfg(target_os = "linux")]
+        if let Some((memory, tables)) = &mut self.shared {
+            memory.clear();
+            tables.clear();
+            return;
+        }
         self.dirs = Self::directories(self.size);
         self.pending.clear();
-        self.table_generation += 1;
     }
 }
 

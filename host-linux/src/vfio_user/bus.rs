@@ -1,0 +1,389 @@
+//! The core's bus over a vfio-user connection.
+
+use super::client::{Client, Failure, MAX_REPLY};
+use super::config::{self, Config, Saved};
+use super::dma::Allocations;
+use super::region::{CONFIG, Region};
+use super::wire::{Command, u32_at, words};
+use amdev_cli::bus_session::HostBus;
+use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const MSI: u32 = 1;
+/// DATA_EVENTFD | ACTION_TRIGGER (`linux/vfio.h`).
+const SET_EVENTFD: u32 = 0x24;
+/// The device can be a PCI one (`VFIO_DEVICE_FLAGS_PCI`).
+const FLAG_PCI: u32 = 2;
+const AMD: u16 = 0x1002;
+/// Display controllers of any kind.
+const CLASS_DISPLAY: u8 = 3;
+/// What both sides take in one message unless they say otherwise.
+const MAX_DATA: usize = 1 << 20;
+/// How long a wait looks at the eventfd before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+/// Shorter delays are spun: a sleep takes longer than that.
+const SHORTEST_SLEEP_US: u64 = 60;
+
+/// Time as it passes here.
+struct RealClock(Instant);
+
+impl Clock for RealClock {
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+    fn wait_us(&self, us: u64) {
+        if us >= SHORTEST_SLEEP_US {
+            std::thread::sleep(Duration::from_micros(us));
+            return;
+        }
+        let end = Instant::now() + Duration::from_micros(us);
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Configuration space by messages.
+struct ConfigSpace<'a> {
+    client: &'a mut Client,
+    region: &'a Region,
+}
+
+impl Config for ConfigSpace<'_> {
+    type Error = Failure;
+    fn read(&mut self, offset: u16, buf: &mut [u8]) -> Result<(), Failure> {
+        self.region.read(self.client, offset.into(), buf, buf.len())
+    }
+    fn write(&mut self, offset: u16, data: &[u8]) -> Result<(), Failure> {
+        self.region.write(self.client, offset.into(), data, data.len())?;
+        self.client.drain()
+    }
+}
+
+/// A GPU behind a vfio-user socket. Closing the connection, by dropping this, takes DMA mappings and
+/// the interrupt away; the device itself stays as it is.
+pub struct VfioUserBus {
+    client: Client,
+    vram: Region,
+    doorbells: Region,
+    registers: Region,
+    config: Region,
+    dma: Allocations,
+    msi: Option<OwnedFd>,
+    saved: Option<Saved>,
+    max_data: usize,
+    pci_id: (u16, u8),
+    clock: RealClock,
+}
+
+impl VfioUserBus {
+    /// Connects, agrees on a version, finds the windows, and makes the device usable.
+    pub fn open(path: &Path) -> Result<VfioUserBus, Failure> {
+        let mut client = Client::connect(path)?;
+        let max_data = negotiate(&mut client)?;
+        let info = client.ask(Command::DeviceGetInfo, &words(&[16, 0, 0, 0]), &[])?.payload;
+        if u32_at(&info, 4)? & FLAG_PCI == 0 {
+            return Err(Failure::Device("what is served there is no PCI device".into()));
+        }
+        let [vram, doorbells, registers, config] = [0, 2, 5, CONFIG].map(|i| Region::query(&mut client, i));
+        let mut bus = VfioUserBus {
+            vram: vram?,
+            doorbells: doorbells?,
+            registers: registers?,
+            config: config?,
+            client,
+            dma: Allocations::default(),
+            msi: None,
+            saved: None,
+            max_data,
+            pci_id: (0, 0),
+            clock: RealClock(Instant::now()),
+        };
+        bus.identify()?;
+        config::enable(&mut bus.config_space())?;
+        bus.request_msi()?;
+        Ok(bus)
+    }
+
+    fn config_space(&mut self) -> ConfigSpace<'_> {
+        ConfigSpace { client: &mut self.client, region: &self.config }
+    }
+
+    fn identify(&mut self) -> Result<(), Failure> {
+        let mut head = [0; 12];
+        self.config_space().read(0, &mut head)?;
+        let [v0, v1, d0, d1, _, _, _, _, revision, _, _, class] = head;
+        let (vendor, device) = (u16::from_le_bytes([v0, v1]), u16::from_le_bytes([d0, d1]));
+        if vendor != AMD || class != CLASS_DISPLAY {
+            return Err(Failure::Device(format!(
+                "what is served there is PCI device {vendor:04x}:{device:04x} of class {class:#04x}, no AMD GPU"
+            )));
+        }
+        for region in [Window::Vram, Window::Doorbells, Window::Registers] {
+            if self.region(region).len == 0 {
+                return Err(Failure::Device(format!("the device has no {region}")));
+            }
+        }
+        self.pci_id = (device, revision);
+        Ok(())
+    }
+
+    /// Without MSI waits look at memory now and then.
+    fn request_msi(&mut self) -> Result<(), Failure> {
+        let info = self.client.ask(Command::GetIrqInfo, &words(&[16, 0, MSI, 0]), &[])?.payload;
+        if u32_at(&info, 12)? == 0 {
+            return Ok(());
+        }
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = eventfd(0, flags).map_err(|e| Failure::Os("an eventfd", e))?;
+        self.client.ask(Command::SetIrqs, &words(&[20, SET_EVENTFD, MSI, 0, 1]), &[fd.as_fd()])?;
+        self.msi = Some(fd);
+        Ok(())
+    }
+
+    fn region(&self, window: Window) -> &Region {
+        match window {
+            Window::Vram => &self.vram,
+            Window::Doorbells => &self.doorbells,
+            Window::Registers => &self.registers,
+        }
+    }
+
+    fn parts(&mut self, window: Window) -> (&Region, &mut Client) {
+        let region = match window {
+            Window::Vram => &self.vram,
+            Window::Doorbells => &self.doorbells,
+            Window::Registers => &self.registers,
+        };
+        (region, &mut self.client)
+    }
+
+    fn check(&self, window: Window, offset: u64, len: u64, align: u64) -> Result<(), BusError> {
+        let window_len = self.region(window).len;
+        match offset.checked_add(len) {
+            Some(end) if end <= window_len && offset.is_multiple_of(align) => Ok(()),
+            _ => Err(BusError::OutOfWindow { window, offset, len, window_len }),
+        }
+    }
+
+    /// The most bytes of one message to a window: registers are dwords.
+    fn most(&self, window: Window) -> usize {
+        match window {
+            Window::Vram => self.max_data,
+            Window::Registers => 4,
+            Window::Doorbells => 8,
+        }
+    }
+
+    fn read_from(&mut self, window: Window, offset: u64, buf: &mut [u8], align: u64) -> Result<(), BusError> {
+        self.check(window, offset, buf.len() as u64, align)?;
+        let most = self.most(window).max(align as usize);
+        let (region, client) = self.parts(window);
+        Ok(region.read(client, offset, buf, most)?)
+    }
+
+    fn write_to(&mut self, window: Window, offset: u64, data: &[u8], align: u64) -> Result<(), BusError> {
+        self.check(window, offset, data.len() as u64, align)?;
+        let most = self.most(window).max(align as usize);
+        let (region, client) = self.parts(window);
+        Ok(region.write(client, offset, data, most)?)
+    }
+
+    /// Whether an interrupt came since the last look.
+    fn interrupted(&self) -> Result<bool, BusError> {
+        let Some(fd) = &self.msi else { return Ok(false) };
+        match rustix::io::read(fd, &mut [0; 8]) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(e) => Err(BusError::Os(e.raw_os_error())),
+        }
+    }
+}
+
+/// Agrees on a version; the most data of a message.
+fn negotiate(client: &mut Client) -> Result<usize, Failure> {
+    let ours = serde_json::json!({ "capabilities": {
+        "max_msg_fds": 8, "max_data_xfer_size": MAX_DATA, "pgsizes": 4096,
+    } });
+    let mut request = vec![0; 4];
+    request.extend(ours.to_string().into_bytes());
+    request.push(0);
+    let reply = client.ask(Command::Version, &request, &[])?.payload;
+    if u32_at(&reply, 0)? as u16 != 0 {
+        return Err(Failure::Device("the server speaks a version other than 0 of vfio-user".into()));
+    }
+    let text = reply.get(4..).unwrap_or_default();
+    let text = text.strip_suffix(&[0]).unwrap_or(text);
+    if text.is_empty() {
+        return Ok(MAX_DATA);
+    }
+    let theirs: serde_json::Value =
+        serde_json::from_slice(text).map_err(|_| Failure::Protocol("the version data is no JSON"))?;
+    let most = theirs.pointer("/capabilities/max_data_xfer_size").and_then(serde_json::Value::as_u64);
+    let most = most.map_or(MAX_DATA, |m| usize::try_from(m).unwrap_or(MAX_DATA).min(MAX_DATA));
+    debug_assert!(most <= MAX_REPLY);
+    // A doorbell is 8 bytes, at once.
+    if most < 8 {
+        Err(Failure::Device("the server takes less than 8 bytes at once".into()))
+    } else {
+        Ok(most & !7)
+    }
+}
+
+impl From<Failure> for BusError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Gone | Failure::Connect(_) => BusError::Gone,
+            Failure::Timeout(after) => {
+                BusError::Timeout { after_us: u64::try_from(after.as_micros()).unwrap_or(u64::MAX) }
+            }
+            Failure::Refused { errno, .. } => BusError::Os(errno),
+            Failure::Os(_, e) => BusError::Os(e.raw_os_error()),
+            Failure::Protocol(_) => BusError::Unsupported("make sense of what the vfio-user server says"),
+            Failure::Device(_) => BusError::Unsupported("make this access to the device"),
+        }
+    }
+}
+
+impl Mmio for VfioUserBus {
+    fn window_len(&self, window: Window) -> u64 {
+        self.region(window).len
+    }
+    fn read32(&mut self, window: Window, offset: u64) -> Result<u32, BusError> {
+        let mut b = [0; 4];
+        self.read_from(window, offset, &mut b, 4)?;
+        Ok(u32::from_le_bytes(b))
+    }
+    fn write32(&mut self, window: Window, offset: u64, value: u32) -> Result<(), BusError> {
+        self.write_to(window, offset, &value.to_le_bytes(), 4)
+    }
+    fn read64(&mut self, window: Window, offset: u64) -> Result<u64, BusError> {
+        let mut b = [0; 8];
+        self.read_from(window, offset, &mut b, 8)?;
+        Ok(u64::from_le_bytes(b))
+    }
+    fn write64(&mut self, window: Window, offset: u64, value: u64) -> Result<(), BusError> {
+        self.write_to(window, offset, &value.to_le_bytes(), 8)
+    }
+    fn read_bulk(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.read_from(window, offset, buf, 1)
+    }
+    fn write_bulk(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.write_to(window, offset, data, 1)
+    }
+    fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(ZEROS.len() as u64);
+            self.write_bulk(window, offset + done, &ZEROS[..step as usize])?;
+            done += step;
+        }
+        Ok(())
+    }
+    fn read_group(&mut self, window: Window, offsets: &[u64], out: &mut [u32]) -> Result<(), BusError> {
+        for offset in offsets {
+            self.check(window, *offset, 4, 4)?;
+        }
+        let (region, client) = self.parts(window);
+        Ok(region.read_group(client, offsets, out)?)
+    }
+    // Posted writes are on their way at once; what is outstanding are the server's answers.
+    fn flush(&mut self) -> Result<(), BusError> {
+        Ok(self.client.drain()?)
+    }
+    fn fence(&mut self) -> Result<(), BusError> {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.flush()
+    }
+}
+
+impl Dma for VfioUserBus {
+    fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
+        self.dma.alloc(&mut self.client, len)?.ok_or(BusError::NoDmaMemory { len })
+    }
+    fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
+        self.dma.len(handle)?;
+        Ok(self.dma.free(&mut self.client, handle)?)
+    }
+    fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
+        self.dma.len(handle)
+    }
+    fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
+        self.dma.segment(handle, offset)
+    }
+    fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.dma.read(handle, offset, buf)
+    }
+    fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.dma.write(handle, offset, data)
+    }
+}
+
+impl Bus for VfioUserBus {
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+
+    fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
+        self.client.drain()?;
+        let start = Instant::now();
+        let end = start + Duration::from_micros(timeout_us);
+        let spin_until = end.min(start + SPIN);
+        loop {
+            if self.interrupted()? {
+                return Ok(true);
+            }
+            if Instant::now() >= spin_until {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let Some(msi) = &self.msi else {
+            self.clock.wait_us(timeout_us.min(50));
+            self.client.look()?;
+            return Ok(false);
+        };
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            // The socket, too: a server that goes away wakes nobody otherwise.
+            let socket = self.client.fd();
+            let mut fds = [PollFd::new(msi, PollFlags::IN), PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+            match poll(&mut fds, Some(&time)) {
+                Ok(0) => return Ok(false),
+                Ok(_) if !fds[0].revents().is_empty() => return self.interrupted(),
+                Ok(_) => self.client.look()?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(BusError::Os(e.raw_os_error())),
+            }
+        }
+    }
+
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        self.client.drain()?;
+        self.saved = Some(config::save(&mut self.config_space())?);
+        Ok(())
+    }
+
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        if let Some(saved) = self.saved.take() {
+            config::restore(&mut self.config_space(), &saved)?;
+        }
+        Ok(())
+    }
+}
+
+impl HostBus for VfioUserBus {
+    // What is served on a socket is a program: a simulated device, as a rule, which has no keys.
+    fn synthetic_firmware_allowed(&self) -> bool {
+        true
+    }
+    fn pci_id(&mut self) -> (u16, u8) {
+        self.pci_id
+    }
+}
