@@ -1,0 +1,298 @@
+//! `amdev` and `amdev-sim serve` over a socket: the real binaries, whole commands, and either side
+//! killed at any time.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn newest(dir: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let times = entries.map(|e| match e.file_type() {
+        Ok(t) if t.is_dir() => newest(&e.path()),
+        _ => e.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH),
+    });
+    times.max().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// A binary of the workspace, from where this test was built; built now if it is missing or older
+/// than the sources, as when only this package is tested.
+fn binary(name: &str) -> PathBuf {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    let dir = DIR.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let dir = test.parent().and_then(Path::parent).unwrap().to_owned();
+        let sources = ["core/src", "fw-loader/src", "host-linux/src", "host-usb/cli/src", "tests/sim/src"];
+        let changed = sources.iter().map(|s| newest(&root().join(s))).max().unwrap();
+        let built = |name: &str| std::fs::metadata(dir.join(name)).and_then(|m| m.modified()).ok();
+        if ["amdev", "amdev-sim"].iter().any(|name| built(name).is_none_or(|t| t < changed)) {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--quiet", "--locked", "-p", "amdev-linux", "-p", "amdev-sim"]);
+            cargo.arg("--target-dir").arg(dir.parent().unwrap()).current_dir(root());
+            if dir.ends_with("release") {
+                cargo.arg("--release");
+            }
+            assert!(cargo.status().unwrap().success(), "the binaries build");
+        }
+        dir
+    });
+    dir.join(name)
+}
+
+struct Server {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(name: &str, gpu: &str) -> Server {
+        let socket = std::env::temp_dir().join(format!("amdev-{name}-{}.sock", std::process::id()));
+        Server::at(socket, gpu)
+    }
+
+    fn at(socket: PathBuf, gpu: &str) -> Server {
+        let mut child = Command::new(binary("amdev-sim"))
+            .args(["serve", "--gpu", gpu, "--socket"])
+            .arg(&socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert!(line.starts_with("serving "), "{line}");
+        Server { child, out, socket }
+    }
+
+    fn amdev(&self, args: &[&str]) -> Command {
+        amdev(&format!("vfio-user:{}", self.socket.display()), args)
+    }
+
+    /// Ends it; what the device has seen.
+    fn stop(mut self) -> Value {
+        signal(&self.child, "TERM");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Ends it, and wants a driver without fault.
+    fn stop_clean(self) -> Value {
+        let account = self.stop();
+        assert_eq!(account["violations"], Value::Array(Vec::new()));
+        account
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+fn amdev(device: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(binary("amdev"));
+    command.args(["--device", device]).args(args);
+    command.env_remove("AMDEV_DEVICE").env_remove("AMDEV_FIRMWARE");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let out = command.output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{command:?}: {}", text(&out));
+    text(&out)
+}
+
+/// Vector addition from the corpus.
+fn vecadd() -> Vec<String> {
+    let object = root().join("tests/corpus/co/vecadd.gfx1100.v5.O2.co");
+    let case = std::fs::read(root().join("tests/corpus/cases/vecadd.json")).unwrap();
+    let case: Value = serde_json::from_slice::<Value>(&case).unwrap()[0].clone();
+    let list = |key: &str| {
+        let values = case[key].as_array().unwrap();
+        values.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
+    };
+    let mut args = vec!["run".into(), object.to_str().unwrap().into()];
+    args.extend(["--grid".into(), list("grid"), "--block".into(), list("block")]);
+    for arg in case["args"].as_array().unwrap() {
+        let dtype = arg["dtype"].as_str().unwrap();
+        args.push("--arg".into());
+        args.push(match (arg["kind"].as_str(), arg["written"] == true) {
+            (Some("value"), _) => format!("{dtype}={}", arg["value"]),
+            (_, true) => format!("out:{dtype}:{}", arg["count"]),
+            (_, false) => format!("in:{dtype}:iota:{}", arg["count"]),
+        });
+    }
+    args
+}
+
+fn outputs(json: &str) -> Value {
+    let json: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert!(json["outputs"].as_array().is_some_and(|o| !o.is_empty()), "{json}");
+    json["outputs"].clone()
+}
+
+#[test]
+fn the_demo_is_right_over_a_socket_and_warm_the_second_time() {
+    for gpu in ["navi31", "navi48"] {
+        let server = Server::start(&format!("demo-{gpu}"), gpu);
+        for _ in 0..2 {
+            let shown = succeeds(&mut server.amdev(&["demo"]));
+            assert!(shown.contains(" 0 wrong"), "{shown}");
+        }
+        let boot: Value = serde_json::from_str(&succeeds(&mut server.amdev(&["--json", "boot"]))).unwrap();
+        assert_eq!(boot["path"], "warm", "{boot}");
+        assert!(server.stop_clean()["counts"]["interrupts"].as_u64() > Some(0), "waits were woken");
+    }
+}
+
+#[test]
+fn the_demo_is_right_through_mapped_vram() {
+    let server = Server::start("mapped", "navi31,map=on,delays=off");
+    let shown = succeeds(&mut server.amdev(&["demo"]));
+    assert!(shown.contains(" 0 wrong"), "{shown}");
+    let account = server.stop_clean();
+    assert_eq!(account["counts"]["vram_bytes_written"], 0, "nothing went by messages: {account}");
+}
+
+#[test]
+fn a_small_window_and_a_foreign_state_are_served_too() {
+    for gpu in ["navi31,bar=256M,delays=off", "navi31,state=amdgpu"] {
+        let server = Server::start(&format!("state-{}", gpu.len()), gpu);
+        let shown = succeeds(&mut server.amdev(&["demo"]));
+        assert!(shown.contains(" 0 wrong"), "{gpu}: {shown}");
+        server.stop_clean();
+    }
+}
+
+#[test]
+fn a_kernel_gives_the_same_over_a_socket_as_in_process() {
+    let server = Server::start("run", "navi31,delays=off");
+    let args = vecadd();
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    args.insert(0, "--json");
+    let there = outputs(&succeeds(&mut server.amdev(&args)));
+    let here = outputs(&succeeds(&mut amdev("sim:navi31", &args)));
+    assert_eq!(there, here);
+    succeeds(&mut server.amdev(&["copy", "--size", "4M"]));
+    server.stop_clean();
+}
+
+#[test]
+fn the_demo_takes_at_most_three_times_as_long_as_in_process() {
+    let server = Server::start("speed", "navi31,delays=off");
+    let best = |run: &dyn Fn()| {
+        let time = |_| {
+            let start = Instant::now();
+            run();
+            start.elapsed()
+        };
+        (0..5).map(time).min().unwrap()
+    };
+    let there = best(&|| {
+        // From the same state each time: another server would be another process to start.
+        succeeds(&mut server.amdev(&["demo"]));
+    });
+    let here = best(&|| {
+        succeeds(&mut amdev("sim:navi31", &["demo"]));
+    });
+    println!("demo over a socket {there:?}, in process {here:?}");
+    assert!(there <= here * 3, "{there:?} against {here:?}");
+}
+
+#[test]
+fn an_address_where_nobody_serves_is_told_with_the_remedy() {
+    let out = amdev("vfio-user:/nonexistent/gpu.sock", &["info"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(3));
+    assert!(text(&out).contains("amdev-sim serve"), "{}", text(&out));
+}
+
+/// Processor time of a process in hundredths of a second.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Kills the server while `args` runs; the command has to end at once, and the next one to work.
+fn kill_server_during(name: &str, gpu: &str, args: &[&str], after: Duration) {
+    let mut server = Server::start(name, gpu);
+    let mut child = server.amdev(args).spawn().unwrap();
+    std::thread::sleep(after);
+    assert!(child.try_wait().unwrap().is_none(), "{name}: it ended before the kill");
+    let before = ticks(child.id());
+    if gpu.contains("hang:compute") {
+        std::thread::sleep(Duration::from_millis(500));
+        let used = ticks(child.id()) - before;
+        assert!(used <= 5, "{name}: {used} ticks of processor time while it sleeps");
+    }
+    server.child.kill().unwrap();
+    let killed = Instant::now();
+    let out = child.wait_with_output().unwrap();
+    let took = killed.elapsed();
+    assert!(took < Duration::from_secs(1), "{name}: it took {took:?} to notice");
+    assert_eq!(out.status.code(), Some(1), "{name}: {}", text(&out));
+    assert!(text(&out).contains("gone"), "{name}: {}", text(&out));
+    server.child.wait().unwrap();
+    // The socket that the dead server left is no hindrance.
+    let again = Server::at(server.socket.clone(), "navi31,delays=off");
+    succeeds(&mut again.amdev(&["demo"]));
+}
+
+#[test]
+fn a_server_killed_during_a_boot_is_noticed_at_once() {
+    kill_server_during("kill-boot", "navi31,fault=hang:sos", &["demo"], Duration::from_millis(400));
+}
+
+#[test]
+fn a_server_killed_during_a_copy_is_noticed_at_once() {
+    let args = ["copy", "--size", "16M", "--repeat", "100000"];
+    kill_server_during("kill-copy", "navi31,delays=off", &args, Duration::from_secs(2));
+}
+
+#[test]
+fn a_server_killed_while_kernels_run_is_noticed_at_once() {
+    let mut args = vecadd();
+    args.extend(["--repeat".into(), "1000000".into()]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    kill_server_during("kill-run", "navi31,delays=off", &args, Duration::from_secs(2));
+}
+
+#[test]
+fn a_server_killed_during_a_wait_that_sleeps_is_noticed_at_once() {
+    let gpu = "navi31,delays=off,fault=hang:compute";
+    kill_server_during("kill-wait", gpu, &["demo"], Duration::from_secs(2));
+}
+
+#[test]
+fn a_driver_killed_at_any_time_leaves_a_device_that_the_next_one_can_use() {
+    let server = Server::start("kill-driver", "navi31");
+    for after in [20, 100, 300, 600] {
+        let mut child = server.amdev(&["copy", "--size", "4M", "--repeat", "100000"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(after));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let shown = succeeds(&mut server.amdev(&["demo"]));
+        assert!(shown.contains(" 0 wrong"), "after {after} ms: {shown}");
+    }
+}
