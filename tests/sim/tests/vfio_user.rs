@@ -390,6 +390,8 @@ fn dma_maps_are_checked_and_reached_only_when_mapped() {
     assert_eq!(c.ask(3, &unmap(1, 0x10_0000, 0x8000)).error, ENOTSUP, "dirty pages");
     assert_eq!(c.ask(3, &unmap(0, 0, 0x1000)[..20]).error, EINVAL);
     assert_eq!(c.ask(3, &unmap(2, 0, 0)).error, 0, "all");
+    assert_eq!(c.ask(3, &unmap(0, 1 << 63, 1 << 63)).error, 0, "the upper half of the address space");
+    assert_eq!(c.ask(3, &unmap(0, 1 << 63, (1 << 63) + 1)).error, EINVAL, "wraps");
     for i in 0..100u64 {
         assert_eq!(c.ask_fds(2, &map(3, 0, i << 20, 0x1000), &one(&b)).error, 0, "map {i}");
     }

@@ -270,7 +270,9 @@ impl<'a> Client<'a> {
         }
         let all = flags & UNMAP_ALL != 0;
         let range_wrong = if all { iova != 0 || size != 0 } else { size == 0 };
-        if argsz < 24 || flags & !UNMAP_ALL != 0 || range_wrong || iova.checked_add(size).is_none() {
+        // The last byte counts: QEMU takes the whole address space away in two halves.
+        let wraps = iova.checked_add(size.saturating_sub(1)).is_none();
+        if argsz < 24 || flags & !UNMAP_ALL != 0 || range_wrong || wraps {
             return Err(Errno::INVAL);
         }
         let size = if all { u64::MAX } else { size };
