@@ -27,6 +27,7 @@ mkdir -p "$logs"
 rm -f "$logs"/*.log
 
 passed=0 failed=0 skipped=0
+fuzzing=0
 rows=()   # name|checked|matched|deviations|time
 reasons=()
 
@@ -129,6 +130,16 @@ if have_component clippy clippy; then
 else
     skip "lints (no clippy)"
 fi
+# The fuzz targets are a workspace of their own. No --locked: their lock file follows the crates'.
+if ! command -v c++ >/dev/null; then
+    skip "lints of the fuzz targets, fuzzing: no C++ compiler for libFuzzer"
+elif ! cargo fetch --manifest-path tests/fuzz/Cargo.toml >"$logs/fuzz-fetch.log" 2>&1; then
+    skip "lints of the fuzz targets, fuzzing: their dependencies cannot be fetched"
+else
+    fuzzing=1
+    step "fuzz targets: format" cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
+    step "fuzz targets: check" cargo check --manifest-path tests/fuzz/Cargo.toml
+fi
 step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --workspace
 step "core without std" cargo build --locked -p amdev-core --no-default-features
 step "fw-loader without std" cargo build --locked -p amdev-fw --no-default-features
@@ -151,6 +162,7 @@ if [ "$tier" = full ]; then
     export AMDEV_FULL=1 PROPTEST_CASES=20000
     tests "tests" --workspace --release
     golden=$target/release/golden
+    [ $fuzzing -eq 1 ] && step "fuzzing" tests/fuzz.sh
 else
     tests "tests" --workspace
     golden=$target/debug/golden

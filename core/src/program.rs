@@ -42,6 +42,10 @@ pub const MAX_IMAGE: u64 = 1 << 30;
 /// The most kernel arguments a kernel can have, in bytes.
 pub const MAX_KERNARG: u32 = 1 << 20;
 
+/// The largest product of kernels, relocations and sections of a relocatable object: some tenths of a
+/// second. Objects of compilers stay far below.
+const MAX_RELOCATABLE_WORK: u64 = 1 << 26;
+
 /// Scratch for each work-item of kernels whose stack grows as they run, in bytes: the limit that HIP
 /// sets by default (`hipLimitStackSize`).
 pub const DYNAMIC_STACK: u32 = 1024;
@@ -121,6 +125,7 @@ impl<'a> CodeObject<'a> {
         for patch in object.patches(0) {
             patch?;
         }
+        object.check_work()?;
         let mut kernels = 0usize;
         for kernel in object.bare_kernels() {
             kernel?.check(&object)?;
@@ -141,6 +146,26 @@ impl<'a> CodeObject<'a> {
             return Err(ProgramError::NoKernels);
         }
         Ok(object)
+    }
+
+    /// An error if a relocatable object is so large that its kernels cannot be found in reasonable
+    /// time: each descriptor is relocated by itself, since nothing is stored.
+    fn check_work(&self) -> Result<(), ProgramError> {
+        if !self.tables.is_relocatable() {
+            return Ok(());
+        }
+        let count = |n: usize| (n as u64).max(1);
+        let work = count(self.tables.kernel_symbols().count())
+            .saturating_mul(count(self.relocations().count()))
+            .saturating_mul(count(self.sections().count()));
+        if work > MAX_RELOCATABLE_WORK {
+            return Err(ProgramError::Field {
+                field: "kernels times relocations times sections of a relocatable object",
+                value: work,
+                why: "it is too large to be loaded as it is; link it",
+            });
+        }
+        Ok(())
     }
 
     /// The file's bytes.

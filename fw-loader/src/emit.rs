@@ -142,8 +142,10 @@ impl Repr {
 fn psp_v1(out: &mut Layout<'_>, minor: u16) -> Result<(Vec<u8>, usize), EmitError> {
     use SosComponent::*;
     let mut header = Vec::new();
-    out.put(Role::Sos(SysDrv))?;
-    header.extend_from_slice(out.legacy(Role::Sos(Sos))?.as_bytes());
+    let (_, sys_len) = out.put(Role::Sos(SysDrv))?;
+    // The secure OS follows the system driver, whose length is known from this alone.
+    let sos = PspLegacyDesc { offset_bytes: sys_len, ..out.legacy(Role::Sos(Sos))? };
+    header.extend_from_slice(sos.as_bytes());
     if minor == 1 || minor == 3 {
         header.extend_from_slice(out.legacy(Role::Sos(Toc))?.as_bytes());
         header.extend_from_slice(out.legacy(Role::Sos(Kdb))?.as_bytes());
@@ -163,6 +165,10 @@ fn psp_v1(out: &mut Layout<'_>, minor: u16) -> Result<(Vec<u8>, usize), EmitErro
 fn psp_v2(out: &mut Layout<'_>, minor: u16) -> Result<(Vec<u8>, usize), EmitError> {
     let parts = &out.repr.parts;
     let aux = parts.iter().position(|(r, _)| matches!(r, Role::Aux(_))).unwrap_or(parts.len());
+    // An index of 0 says that there is none: an image of that kind cannot be the first.
+    if let (0, Some((role, _))) = (aux, parts.first()) {
+        return Err(EmitError::Role(*role));
+    }
     let count = U32::new(parts.len() as u32);
     let mut header = Vec::new();
     if minor == 0 {
@@ -242,7 +248,8 @@ fn sdma(out: &mut Layout<'_>, version: (u16, u16)) -> Result<(Vec<u8>, usize), E
         }
         (3, 0) => {
             let mut header = SdmaV3_0::new_zeroed();
-            (header.ucode_offset_bytes, header.ucode_size_bytes) = out.ip(types::SDMA_UCODE_TH0)?;
+            (_, header.ucode_size_bytes) = out.ip(types::SDMA_UCODE_TH0)?;
+            header.ucode_offset_bytes = (out.payload as u32).into();
             header.as_bytes().to_vec()
         }
         (major, minor) => return Err(EmitError::Version(major, minor)),

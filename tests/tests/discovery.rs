@@ -296,6 +296,58 @@ fn golden_tables_survive_being_written_again_with_either_header() {
     }
 }
 
+/// What the byte after the version means depends on the table's version: harvest bits before version
+/// 3, variant and sub-revision from there on.
+#[test]
+fn every_table_version_survives_a_round_trip_with_either_header() {
+    let bases = [[0x1260u64, 0xa000], [0x1c000, 0]];
+    let ip = |hw_id: u16, instance, flags, bases| Ip {
+        hw_id: HwId(hw_id),
+        instance,
+        version: (10, 3, 0),
+        flags,
+        bases,
+    };
+    let first = [ip(11, 0, 0x05, &bases[0]), ip(42, 1, 0x03, &[])];
+    let second = [ip(0xffff, 7, 0, &bases[1])];
+    let dies = [Die { ips: &first }, Die { ips: &second }];
+    let gone = [Harvested { hw_id: HwId(42), instance: 1 }];
+    for (table_version, wide_bases) in [(1, false), (2, false), (3, false), (4, false), (4, true)] {
+        for header_version in [1, 2] {
+            for harvest in [None, Some(&gone[..])] {
+                let binary =
+                    Binary { header_version, table_version, wide_bases, dies: &dies, gc: None, harvest };
+                let list = parse(&written(&binary)).unwrap();
+                assert_eq!((list.table_version, list.dies), (table_version, 2));
+                let found: Vec<_> = list.iter().map(|ip| (ip.hw_id.0, ip.die, ip.bases.to_vec())).collect();
+                let mut expected =
+                    vec![(11, 0, vec![0x1260, 0xa000]), (42, 0, vec![]), (0xffff, 1, vec![0x1c000, 0])];
+                if harvest.is_some() {
+                    expected.remove(1);
+                }
+                assert_eq!(found, expected, "version {table_version}, header {header_version}");
+                let gc = list.find(HwId::GC, 0).unwrap();
+                let (sub_revision, bits) = if table_version >= 3 { (5, 0) } else { (0, 5) };
+                assert_eq!((gc.variant, gc.sub_revision, gc.harvest), (0, sub_revision, bits));
+                assert_eq!(parse(&rewrite(&list, header_version)).unwrap(), list);
+            }
+        }
+    }
+    let newest = [ip(11, 0, 0xa5, &bases[0])];
+    let dies = [Die { ips: &newest }];
+    let binary = Binary {
+        header_version: 2,
+        table_version: 3,
+        wide_bases: false,
+        dies: &dies,
+        gc: None,
+        harvest: None,
+    };
+    let list = parse(&written(&binary)).unwrap();
+    let gc = list.find(HwId::GC, 0).unwrap();
+    assert_eq!((gc.variant, gc.sub_revision), (0xa, 5));
+}
+
 #[test]
 fn every_version_of_the_core_description_survives_a_round_trip() {
     let rows_in: Vec<Row> = vec![(11, 0, (9, 4, 3), vec![]), (11, 1, (9, 4, 3), vec![])];

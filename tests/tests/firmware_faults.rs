@@ -9,6 +9,7 @@ use amdev_core::firmware::SosComponent;
 use amdev_fw::{
     File, FileKind, FirmwareSet, FwError, Memory, OpenError, Problem, Repr, Role, Versions, synthetic, types,
 };
+use amdev_tests::fuzz::{describe, formats, sample};
 use amdev_tests::golden_fw::firmware_dirs;
 use proptest::prelude::*;
 
@@ -180,123 +181,20 @@ fn real_files_one_byte_short_or_long_are_refused() {
     }
 }
 
-/// Every kind with every header version there is, and the images it can hold.
-fn all_formats() -> Vec<(FileKind, (u16, u16), Vec<Role>)> {
-    use FileKind::*;
-    use SosComponent as S;
-    let ip = |types: &[_]| types.iter().map(|t| Role::Ip(*t)).collect::<Vec<_>>();
-    let sos = |list: &[S]| list.iter().map(|c| Role::Sos(*c)).collect::<Vec<_>>();
-    let all: Vec<Role> = sos(&[
-        S::Kdb,
-        S::SysDrv,
-        S::Sos,
-        S::SocDrv,
-        S::IntfDrv,
-        S::DbgDrv,
-        S::Toc,
-        S::IpKeyMgrDrv,
-        S::Spl,
-        S::RasDrv,
-        S::Rl,
-    ]);
-    let mut formats = vec![
-        (Sos, (1, 0), sos(&[S::SysDrv, S::Sos])),
-        (Sos, (1, 1), sos(&[S::SysDrv, S::Sos, S::Toc, S::Kdb])),
-        (Sos, (1, 2), sos(&[S::SysDrv, S::Sos, S::Kdb])),
-        (
-            Sos,
-            (1, 3),
-            [sos(&[S::SysDrv, S::Sos, S::Toc, S::Kdb, S::Spl, S::Rl]), vec![Role::Aux(2), Role::Aux(1)]]
-                .concat(),
-        ),
-        (Sos, (2, 0), [all.clone(), vec![Role::Unknown(77)]].concat()),
-        (Sos, (2, 1), [all, vec![Role::Aux(2), Role::Aux(1), Role::Aux(3)]].concat()),
-        (Toc, (1, 0), ip(&[types::TOC])),
-        (Smu, (1, 0), ip(&[types::SMU])),
-        (Smu, (2, 0), vec![Role::Ip(types::SMU), Role::PpTable(0)]),
-        (Smu, (2, 1), vec![Role::Ip(types::SMU), Role::PpTable(3664), Role::PpTable(36641)]),
-        (Sdma, (1, 0), ip(&[types::SDMA0])),
-        (Sdma, (1, 1), ip(&[types::SDMA0])),
-        (Sdma, (2, 0), ip(&[types::SDMA_UCODE_TH1, types::SDMA_UCODE_TH0])),
-        (Sdma, (3, 0), ip(&[types::SDMA_UCODE_TH0])),
-        (Pfp, (1, 0), ip(&[types::CP_PFP])),
-        (Pfp, (2, 0), ip(&[types::RS64_PFP, types::RS64_PFP_P0_STACK])),
-        (Me, (1, 0), ip(&[types::CP_ME])),
-        (Me, (2, 0), ip(&[types::RS64_ME, types::RS64_ME_P0_STACK])),
-        (Mec, (1, 0), ip(&[types::CP_MEC])),
-        (Mec, (2, 0), ip(&[types::RS64_MEC, types::RS64_MEC_P0_STACK])),
-        (Imu, (1, 0), ip(&[types::IMU_I, types::IMU_D])),
-        (Rlc, (1, 0), ip(&[types::RLC_G])),
-    ];
-    let rlc = [
-        vec![],
-        ip(&[
-            types::RLC_RESTORE_LIST_SRM_CNTL,
-            types::RLC_RESTORE_LIST_GPM_MEM,
-            types::RLC_RESTORE_LIST_SRM_MEM,
-        ]),
-        ip(&[types::RLC_IRAM, types::RLC_DRAM_BOOT]),
-        ip(&[types::RLC_P, types::RLC_V]),
-        ip(&[
-            types::GLOBAL_TAP_DELAYS,
-            types::SE0_TAP_DELAYS,
-            types::SE1_TAP_DELAYS,
-            types::SE2_TAP_DELAYS,
-            types::SE3_TAP_DELAYS,
-        ]),
-    ];
-    for minor in 0..=4 {
-        let roles = [rlc[..=minor].concat(), ip(&[types::RLC_G])].concat();
-        formats.push((Rlc, (2, minor as u16), roles));
-    }
-    formats
-}
-
-fn repr(format: &(FileKind, (u16, u16), Vec<Role>), lens: &[usize]) -> Repr {
-    let (kind, header_version, roles) = format;
-    let part = |(i, role): (usize, &Role)| (*role, vec![i as u8 + 1; lens[i % lens.len()]]);
-    let rs64 = matches!(kind, FileKind::Pfp | FileKind::Me | FileKind::Mec) && header_version.0 == 2;
-    Repr {
-        kind: *kind,
-        header_version: *header_version,
-        ip_version: (11, 5),
-        ucode_version: 0xabcd,
-        parts: roles.iter().enumerate().map(part).collect(),
-        ucode_start: rs64.then_some(0x7_0000_0000_3000),
-    }
-}
-
-/// What was parsed, as a description.
-fn read_back(bytes: &[u8], file: &File) -> Repr {
-    let h = &file.header;
-    Repr {
-        kind: file.kind,
-        header_version: file.header_version(),
-        ip_version: (h.ip_version_major.get(), h.ip_version_minor.get()),
-        ucode_version: file.ucode_version(),
-        parts: file
-            .pieces
-            .iter()
-            .map(|p| (p.role, bytes[p.offset as usize..][..p.len as usize].to_vec()))
-            .collect(),
-        ucode_start: file.ucode_start,
-    }
-}
-
 #[test]
 fn every_header_version_survives_a_round_trip() {
-    for format in all_formats() {
-        let repr = repr(&format, &[96, 32, 160]);
+    for format in formats() {
+        let repr = sample(&format, &[96, 32, 160]);
         let bytes = repr.emit().unwrap_or_else(|e| panic!("{:?} {:?}: {e}", format.0, format.1));
         let file =
             File::parse(format.0, &bytes).unwrap_or_else(|e| panic!("{:?} {:?}: {e}", format.0, format.1));
-        assert_eq!(read_back(&bytes, &file), repr);
+        assert_eq!(describe(&bytes, &file), repr);
     }
 }
 
 #[test]
 fn an_image_that_a_header_cannot_describe_is_not_written() {
-    let mut repr = repr(&(FileKind::Imu, (1, 0), vec![Role::Ip(types::IMU_I)]), &[4]);
+    let mut repr = sample(&(FileKind::Imu, (1, 0), vec![Role::Ip(types::IMU_I)]), &[4]);
     repr.parts.push((Role::Ip(types::RLC_G), vec![1]));
     assert!(repr.emit().unwrap_err().to_string().contains("FwType(8)"));
 }
@@ -370,9 +268,9 @@ proptest! {
         words in proptest::collection::vec((2usize..75, prop_oneof![Just(u32::MAX), Just(0), any::<u32>(), 0u32..5000]), 0..4),
         other in kinds(),
     ) {
-        let formats = all_formats();
+        let formats = formats();
         let format = &formats[format % formats.len()];
-        let mut bytes = repr(format, &lens).emit().unwrap();
+        let mut bytes = sample(format, &lens).emit().unwrap();
         for (at, value) in changes {
             if let Some(b) = bytes.get_mut(at) {
                 *b = value;
@@ -398,10 +296,10 @@ proptest! {
         format in 0usize..27,
         lens in proptest::collection::vec(1usize..5000, 1..5),
     ) {
-        let formats = all_formats();
-        let repr = repr(&formats[format % formats.len()], &lens);
+        let formats = formats();
+        let repr = sample(&formats[format % formats.len()], &lens);
         let bytes = repr.emit().unwrap();
         let file = File::parse(repr.kind, &bytes).unwrap();
-        prop_assert_eq!(read_back(&bytes, &file), repr);
+        prop_assert_eq!(describe(&bytes, &file), repr);
     }
 }

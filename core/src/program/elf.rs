@@ -84,6 +84,8 @@ pub(super) struct Tables<'a> {
 
 const MAX_SEGMENTS: usize = 256;
 const MAX_SECTIONS: usize = 4096;
+/// The longest name of a section or symbol, in bytes: template instances have names of some KiB.
+const MAX_NAME: usize = 32 << 10;
 
 impl<'a> Tables<'a> {
     pub(super) fn parse(data: &'a [u8], header: &'a FileHeader64<LE>) -> Result<Self, ProgramError> {
@@ -182,20 +184,23 @@ impl<'a> Tables<'a> {
         if wanted.sh_addr.get(LE) != 0 {
             return Some(wanted.sh_addr.get(LE));
         }
-        let fixed = self.sections.iter().filter(|s| is_loaded(s) && s.sh_addr.get(LE) != 0);
-        let mut end = fixed.map(|s| s.sh_addr.get(LE).saturating_add(s.sh_size.get(LE))).max().unwrap_or(0);
+        let mut end = self.fixed_end();
         for (i, s) in self.sections.iter().enumerate() {
             if !is_loaded(s) || s.sh_addr.get(LE) != 0 {
                 continue;
             }
-            let align = s.sh_addralign.get(LE).clamp(1, 1 << 20);
-            let start = end.checked_next_multiple_of(align)?;
+            let start = place_after(s, &mut end)?;
             if i == index {
                 return Some(start);
             }
-            end = start.checked_add(s.sh_size.get(LE))?;
         }
         None
+    }
+
+    /// End of the sections that have an address.
+    fn fixed_end(&self) -> u64 {
+        let fixed = self.sections.iter().filter(|s| is_loaded(s) && s.sh_addr.get(LE) != 0);
+        fixed.map(|s| s.sh_addr.get(LE).saturating_add(s.sh_size.get(LE))).max().unwrap_or(0)
     }
 
     pub(super) fn section_address(&self, name: &str) -> Option<u64> {
@@ -220,23 +225,25 @@ impl<'a> Tables<'a> {
                 align: p.p_align.get(LE),
             }
         });
-        let by_section = self.segments.is_empty();
-        let from_sections =
-            self.sections.iter().enumerate().filter(move |(_, s)| by_section && is_loaded(s)).filter_map(
-                move |(i, s)| {
-                    let flags = s.sh_flags.get(LE).0;
-                    Some(Segment {
-                        vaddr: tables.placed(i)?,
-                        size: s.sh_size.get(LE),
-                        data: section_data(tables.data, s).unwrap_or(&[]),
-                        offset: s.sh_offset.get(LE),
-                        executable: flags & 4 != 0,
-                        writable: flags & 1 != 0,
-                        flags: 0,
-                        align: s.sh_addralign.get(LE),
-                    })
-                },
-            );
+        // One pass, as `placed` does it for one section: objects may have thousands.
+        let sections: &[SectionHeader64<LE>] = if self.segments.is_empty() { self.sections } else { &[] };
+        let mut end = self.fixed_end();
+        let from_sections = sections.iter().filter(|s| is_loaded(s)).map(move |s| {
+            let (addr, size) = (s.sh_addr.get(LE), s.sh_size.get(LE));
+            // Where nothing fits any more, the check of the image finds that the end overflows.
+            let vaddr = if addr != 0 { addr } else { place_after(s, &mut end).unwrap_or(u64::MAX) };
+            let flags = s.sh_flags.get(LE).0;
+            Segment {
+                vaddr,
+                size,
+                data: section_data(tables.data, s).unwrap_or(&[]),
+                offset: s.sh_offset.get(LE),
+                executable: flags & 4 != 0,
+                writable: flags & 1 != 0,
+                flags: 0,
+                align: s.sh_addralign.get(LE),
+            }
+        });
         from_headers.chain(from_sections)
     }
 
@@ -258,6 +265,14 @@ impl<'a> Tables<'a> {
             if section_data(self.data, s).is_none() {
                 return Err(ProgramError::OutOfFile { what: "an allocated section", offset, size, len });
             }
+        }
+        let loaded = self.segments().count();
+        if loaded > MAX_SEGMENTS {
+            return Err(ProgramError::Field {
+                field: "number of allocated sections",
+                value: loaded as u64,
+                why: "at most 256 are loaded; link the object",
+            });
         }
         let mut image = 0u64;
         let mut any = false;
@@ -424,6 +439,14 @@ fn note_at(data: &[u8], offset: u64, end: u64) -> Result<(Note<'_>, u64), Progra
     Ok((note, desc.saturating_add(desc_len.next_multiple_of(4))))
 }
 
+/// Address of a section placed after `end`, which becomes its own end; `None` beyond 64 bits.
+fn place_after(s: &SectionHeader64<LE>, end: &mut u64) -> Option<u64> {
+    let align = s.sh_addralign.get(LE).clamp(1, 1 << 20);
+    let start = end.checked_next_multiple_of(align)?;
+    *end = start.checked_add(s.sh_size.get(LE))?;
+    Some(start)
+}
+
 fn is_symbol_table(s: &SectionHeader64<LE>) -> bool {
     matches!(s.sh_type.get(LE), elf::SHT_SYMTAB | elf::SHT_DYNSYM)
 }
@@ -441,9 +464,10 @@ pub(super) fn section_data<'a>(data: &'a [u8], s: &SectionHeader64<LE>) -> Optio
     data.read_bytes_at(s.sh_offset.get(LE), s.sh_size.get(LE)).ok()
 }
 
-/// A string of a string table; `None` if it does not end there or is not UTF-8.
+/// A string of a string table; `None` if it does not end there, is longer than [`MAX_NAME`] or not UTF-8.
 pub(super) fn string_at(table: &[u8], offset: u32) -> Option<&str> {
     let rest = table.get(offset as usize..)?;
+    let rest = rest.get(..MAX_NAME).unwrap_or(rest);
     let end = rest.iter().position(|b| *b == 0)?;
     core::str::from_utf8(rest.get(..end)?).ok()
 }

@@ -5,8 +5,8 @@
 
 use crate::error::Error;
 use crate::reg::{RegFile, f, r};
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Length of an MQD in dwords.
 pub const MQD_DWORDS: usize = 512;
@@ -148,6 +148,53 @@ impl Mqd {
         let eop_control = regs.encode(r::CP_HQD_EOP_CONTROL, &[(f::cp_hqd_eop_control::EOP_SIZE, size)])?;
         mqd.set(w::HQD_EOP_CONTROL, eop_control);
         Ok(mqd)
+    }
+
+    /// Reads a descriptor; `None` unless there are 2048 bytes.
+    pub fn parse(bytes: &[u8]) -> Option<Mqd> {
+        let bytes = <[U32; MQD_DWORDS]>::read_from_bytes(bytes).ok()?;
+        Some(Mqd { words: bytes.map(|w| w.get()), bytes })
+    }
+
+    /// What compute queue this describes; an error if it is not one that [`Mqd::compute`] makes.
+    /// Settings of the queue that the description does not hold are not looked at.
+    pub fn queue(&self, regs: &RegFile) -> Result<ComputeQueue, Error> {
+        use word as w;
+        if self.get(w::HEADER) != HEADER {
+            let value = self.get(w::HEADER).into();
+            return Err(Error::BadValue { what: "the header of an MQD", value, need: "0xc0310800" });
+        }
+        let bytes = |code: u32| {
+            let shift = code.saturating_add(3);
+            1u32.checked_shl(shift).ok_or(Error::BadValue {
+                what: "a queue's size code",
+                value: code.into(),
+                need: "at most 28",
+            })
+        };
+        let shifted = |what, value: u64| {
+            let fits = value < 1 << 56;
+            if fits { Ok(value << 8) } else { Err(Error::BadValue { what, value, need: "at most 56 bits" }) }
+        };
+        let doorbell = self.get(w::HQD_PQ_DOORBELL_CONTROL);
+        let doorbell = regs.get(doorbell, f::cp_hqd_pq_doorbell_control::DOORBELL_OFFSET)?;
+        let size = regs.get(self.get(w::HQD_PQ_CONTROL), f::cp_hqd_pq_control::QUEUE_SIZE)?;
+        let eop_size = regs.get(self.get(w::HQD_EOP_CONTROL), f::cp_hqd_eop_control::EOP_SIZE)?;
+        let mqd = self.pair(w::MQD_BASE_ADDR_LO);
+        Ok(ComputeQueue {
+            mqd: aligned("the address of an MQD", mqd, 4096, "a multiple of 4096")?,
+            ring: shifted("the address of a compute ring", self.pair(w::HQD_PQ_BASE_LO))?,
+            len: bytes(size)?,
+            rptr: self.pair(w::HQD_PQ_RPTR_REPORT_ADDR_LO),
+            wptr: self.pair(w::HQD_PQ_WPTR_POLL_ADDR_LO),
+            eop: shifted("the address of an EOP buffer", self.pair(w::HQD_EOP_BASE_ADDR_LO))?,
+            eop_len: bytes(eop_size)?,
+            doorbell: doorbell / 2,
+        })
+    }
+
+    fn pair(&self, index: usize) -> u64 {
+        u64::from(self.get(index)) | u64::from(self.get(index + 1)) << 32
     }
 
     fn set(&mut self, index: usize, value: u32) {
