@@ -204,6 +204,10 @@ fn zero_root<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
 async fn full<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<Ready, Error> {
     let booting = Booting::new(&cx.layout);
     zero_root(cx)?;
+    // What power-on or the last driver left there would be taken for interrupts.
+    for pointer in cx.layout.ih_wptr.clone() {
+        cx.vram_zero(pointer.start, pointer.end - pointer.start)?;
+    }
     soc::init(cx).await?;
     gmc::init(cx).await?;
     ih::init(cx).await?;

@@ -35,7 +35,7 @@ use crate::reg::{Block as IpBlock, RegFile};
 const DOORBELL_MEC_RING0: u32 = 3;
 /// Compute queues with doorbells of their own (`MEC_RING0` to `MEC_RING7`).
 const MAX_COMPUTE: u8 = 8;
-/// The most hardware queues of a [`Gpu`]: all compute queues and one of SDMA engine 0.
+/// The most hardware queues of a [`Gpu`]: those of MEC pipe 0 and one of SDMA engine 0.
 const MAX_QUEUES: usize = 9;
 /// Length of an MQD's memory in bytes.
 const MQD_LEN: u64 = 0x1000;
@@ -162,6 +162,7 @@ impl<B: Bus> Probe<B> {
 struct Slot {
     queue: HwQueue,
     mqd: Option<Buffer>,
+    eop: Option<Buffer>,
 }
 
 /// A booted GPU with its memory manager.
@@ -351,7 +352,8 @@ impl<'s, B: Bus> Gpu<'s, B> {
     fn in_use(&self, buffer: &Buffer) -> bool {
         let overlaps = |b: &Buffer| b.va < buffer.va + buffer.size && buffer.va < b.va + b.size;
         self.queues.iter().any(|s| {
-            overlaps(&s.queue.ring) || overlaps(&s.queue.pointers) || s.mqd.as_ref().is_some_and(overlaps)
+            let own = [s.mqd, s.eop];
+            overlaps(&s.queue.ring) || overlaps(&s.queue.pointers) || own.iter().flatten().any(overlaps)
         })
     }
 
@@ -359,22 +361,19 @@ impl<'s, B: Bus> Gpu<'s, B> {
         let kind = QueueKind::Compute;
         let bad = |why| IfaceError::BadQueue { kind, why };
         let eop = request.eop.ok_or(bad("a compute queue needs end-of-pipe memory"))?;
-        let pipes = self.probe.device.chip.mec_pipes;
-        // Round robin over the pipes, so that the first queues do not share one.
-        let id = (0..MAX_COMPUTE)
-            .find(|id| {
-                let used = self.probe.device.queues.compute;
-                used & 1u32.checked_shl(u32::from(id % pipes) * 8 + u32::from(id / pipes)).unwrap_or(0) == 0
-            })
+        // Only pipe 0 of the MEC is started ([`gfx::init`]).
+        let pipe = 0;
+        let used = self.probe.device.queues.compute;
+        let index = (0..self.probe.device.chip.mec_queues.min(MAX_COMPUTE))
+            .find(|index| used & 1u32.checked_shl((*index).into()).unwrap_or(0) == 0)
             .ok_or(IfaceError::NoQueue(kind))?;
-        let (pipe, index) = (id % pipes, id / pipes);
-        let doorbell = DOORBELL_MEC_RING0 + u32::from(id);
+        let doorbell = DOORBELL_MEC_RING0 + u32::from(index);
+        let len = u32::try_from(request.ring.size).map_err(|_| bad("its ring is larger than 4 GiB"))?;
+        let eop_len = u32::try_from(eop.size).map_err(|_| bad("its EOP memory is larger than 4 GiB"))?;
         let mqd = self.alloc_vram(MQD_LEN, AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS)?;
         let Place::Vram(mqd_at) = Place::of(mqd.handle) else {
             return Err(bad("its MQD is not contiguous"));
         };
-        let len = u32::try_from(request.ring.size).map_err(|_| bad("its ring is larger than 4 GiB"))?;
-        let eop_len = u32::try_from(eop.size).map_err(|_| bad("its EOP memory is larger than 4 GiB"))?;
         let image = Mqd::compute(
             &self.probe.device.regs,
             &ComputeQueue {
@@ -395,7 +394,7 @@ impl<'s, B: Bus> Gpu<'s, B> {
             return Err(e.into());
         }
         let id = u32::from(pipe) << 8 | u32::from(index);
-        Ok(Slot { queue: Self::hw_queue(request, id, doorbell), mqd: Some(mqd) })
+        Ok(Slot { queue: Self::hw_queue(request, id, doorbell), mqd: Some(mqd), eop: Some(eop) })
     }
 
     fn create_sdma(&mut self, request: &QueueRequest) -> Result<Slot, IfaceError> {
@@ -413,7 +412,7 @@ impl<'s, B: Bus> Gpu<'s, B> {
             doorbell: soc::DOORBELL_SDMA0,
         };
         sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q)?;
-        Ok(Slot { queue: Self::hw_queue(request, 0, soc::DOORBELL_SDMA0), mqd: None })
+        Ok(Slot { queue: Self::hw_queue(request, 0, soc::DOORBELL_SDMA0), mqd: None, eop: None })
     }
 
     fn hw_queue(request: &QueueRequest, id: u32, doorbell: u32) -> HwQueue {

@@ -56,6 +56,14 @@ pub enum Error {
         /// Size reserved in bytes.
         reserved: u64,
     },
+    /// The PSP's bootloader refused a component.
+    #[error(
+        "the PSP's bootloader refused a component: PSP_C2PMSG_35 reads {answer:#x}, expected 0x80000000; use firmware for this GPU"
+    )]
+    Bootloader {
+        /// What its register reads.
+        answer: u32,
+    },
     /// The PSP refused a command.
     #[error("the PSP refused command {command:#x} (firmware type {fw_type}) with status {status:#x}")]
     Psp {

@@ -207,7 +207,17 @@ impl<I: Iface> Runtime<I> {
 
     /// Fills memory with a dword by SDMA; the length is a multiple of 4.
     pub fn fill(&mut self, dst: &Buffer, value: u32) -> Result<Ticket, QueueError> {
-        self.submit_sdma(|q| q.fill(dst.va, dst.size, value).map(drop))
+        // What fits into one submission.
+        const STEP: u64 = 64 * SdmaConfig::MAX_FILL;
+        let mut at = 0;
+        loop {
+            let len = (dst.size - at).min(STEP);
+            let ticket = self.submit_sdma(|q| q.fill(dst.va.wrapping_add(at), len, value).map(drop))?;
+            at += len;
+            if at >= dst.size {
+                return Ok(ticket);
+            }
+        }
     }
 
     fn submit_sdma(
@@ -227,6 +237,10 @@ impl<I: Iface> Runtime<I> {
 
     /// The value the next submission waits for, and the one it signals.
     fn begin(&mut self) -> Result<(u32, u32), QueueError> {
+        // A submission that was late may have ended since.
+        if self.poisoned && self.timeline.poll(&mut self.iface)? == self.timeline.last_value() {
+            self.poisoned = false;
+        }
         if self.poisoned {
             return Err(IfaceError::Hang("an earlier submission did not end").into());
         }
@@ -249,7 +263,8 @@ impl<I: Iface> Runtime<I> {
     /// Waits for a submission, at most `timeout_us`.
     pub fn wait(&mut self, ticket: Ticket, timeout_us: u64) -> Result<(), QueueError> {
         let waited = self.timeline.wait(&mut self.iface, ticket.0, SPINS, timeout_us);
-        if let Err(IfaceError::Timeout { .. }) = waited {
+        // A caller that only looks, with a short time, says nothing about the device.
+        if timeout_us >= self.sizes.timeout_us && matches!(waited, Err(IfaceError::Timeout { .. })) {
             self.poisoned = true;
         }
         if ticket.0 == self.timeline.last_value() && waited.is_ok() {
@@ -270,6 +285,8 @@ impl<I: Iface> Runtime<I> {
     pub fn write(&mut self, dst: &Buffer, data: &[u8]) -> Result<(), QueueError> {
         dst.check(0, data.len() as u64)?;
         if dst.flags.contains(AllocFlags::CPU_ACCESS) {
+            // What was submitted before may still read or write it.
+            self.synchronize()?;
             return Ok(self.iface.write(dst, 0, data)?);
         }
         let half = self.staging.size / 2;
@@ -444,12 +461,12 @@ impl<I: Iface> Runtime<I> {
 
     fn take_kernargs(&mut self, size: u64, value: u32) -> Result<Buffer, QueueError> {
         self.kernargs.retire(self.timeline.seen());
-        match self.kernargs.take(size, 64, value) {
-            Err(QueueError::PoolBusy { until, .. }) => {
-                self.wait(Ticket(until), self.sizes.timeout_us)?;
-                self.kernargs.take(size, 64, value)
+        loop {
+            match self.kernargs.take(size, 64, value) {
+                // Each turn frees the oldest part, so that this ends.
+                Err(QueueError::PoolBusy { until, .. }) => self.wait(Ticket(until), self.sizes.timeout_us)?,
+                other => return other,
             }
-            other => other,
         }
     }
 
@@ -475,10 +492,13 @@ impl<I: Iface> Runtime<I> {
     /// of it may be used afterwards but [`Runtime::into_iface`].
     pub fn release(&mut self) -> Result<(), QueueError> {
         let synced = self.synchronize();
+        // All queues are taken down, also after a hang: their memory is given to others next.
+        let mut down = Ok(());
         for m in &self.memory {
-            self.iface.destroy_queue(&m.hw)?;
+            down = down.and(self.iface.destroy_queue(&m.hw));
         }
         synced?;
+        down?;
         for m in &self.memory {
             self.iface.free(m.ring)?;
             self.iface.free(m.pointers)?;

@@ -112,7 +112,9 @@ pub fn init_hub<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<(), Error> {
             [
                 (t::ENABLE_L2_CACHE, 1),
                 (t::ENABLE_L2_FRAGMENT_PROCESSING, 0),
-                (t::ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY, 1),
+                // The dummy page lies in VRAM: with 1 a faulting write would go to that address on
+                // the bus, into whatever memory the host has there.
+                (t::ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY, 0),
                 (t::L2_PDE0_CACHE_TAG_GENERATION_MODE, 0),
                 (t::PDE_FAULT_CLASSIFICATION, 0),
                 (t::CONTEXT1_IDENTITY_ACCESS_MODE, 1),
@@ -297,9 +299,13 @@ async fn request<B: Bus>(cx: &mut Cx<'_, B>, hub: Hub, vmid: u8) -> Result<(), E
     ]
     .map(|(field, value)| (field[hub], value));
     cx.write_fields(req, &fields)?;
-    cx.wait_reg(ack, bit, Until::Equal(bit), INVALIDATE_US).await?;
+    let done = cx.wait_reg(ack, bit, Until::Equal(bit), INVALIDATE_US).await;
     if hub == Hub::Mm {
+        // Also after a missed deadline: held, it would end every later invalidation too.
         cx.write(sem, 0)?;
+    }
+    done?;
+    if hub == Hub::Mm {
         // The private TLBs of multimedia blocks need a request of their own; reading it back makes
         // sure that it has arrived.
         cx.update(
@@ -311,7 +317,7 @@ async fn request<B: Bus>(cx: &mut Cx<'_, B>, hub: Hub, vmid: u8) -> Result<(), E
     Ok(())
 }
 
-/// The fault that a hub has latched, if any.
+/// The fault that a hub has latched, if any. It is cleared, so that the next one can be seen.
 pub fn take_fault<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<Option<VmFault>, Error> {
     let hi = r::hub::VM_L2_PROTECTION_FAULT_ADDR_HI32[hub];
     let lo = r::hub::VM_L2_PROTECTION_FAULT_ADDR_LO32[hub];
@@ -320,5 +326,7 @@ pub fn take_fault<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<Option<VmF
     if status == 0 {
         return Ok(None);
     }
+    let clear = f::hub::vm_l2_protection_fault_cntl::CLEAR_PROTECTION_FAULT_STATUS_ADDR[hub];
+    device.update(clear.reg(), &[(clear, 1)])?;
     Ok(Some(fault::decode(&device.regs, hub, status, page)?))
 }

@@ -148,8 +148,9 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.update(r::IH_INT_FLOOD_CNTL, &[(f::ih_int_flood_cntl::FLOOD_CNTL_ENABLE, 1)])?;
     cx.update(r::IH_MSI_STORM_CTRL, &[(f::ih_msi_storm_ctrl::DELAY, 3)])?;
 
-    cx.update(r::IH_RB_CNTL, &[(c0::RB_ENABLE, 1), (c0::ENABLE_INTR, 1)])?;
-    cx.update(r::IH_RB_CNTL_RING1, &[(c1::RB_ENABLE, 1)])?;
+    // The overflow is cleared by an edge: left at 1 the bit would hide the first one.
+    cx.update(r::IH_RB_CNTL, &[(c0::RB_ENABLE, 1), (c0::ENABLE_INTR, 1), (c0::WPTR_OVERFLOW_CLEAR, 0)])?;
+    cx.update(r::IH_RB_CNTL_RING1, &[(c1::RB_ENABLE, 1), (c1::WPTR_OVERFLOW_CLEAR, 0)])?;
     soc::route(cx, soc::ROUTE_IH)
 }
 

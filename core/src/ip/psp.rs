@@ -42,7 +42,7 @@ const DESTROY_RINGS: u32 = 0x3_0000;
 const CREATE_RING: u32 = 0x2_0000;
 /// Linux waits as long after a ring command ("handshake issue with hardware", psp_v13_0.c).
 const HANDSHAKE_US: u64 = 20_000;
-/// The bootloader: 1 s in Linux's `psp_v13_0_wait_for_bootloader` with its retries; doubled.
+/// The bootloader: 1 s in Linux's `psp_v13_0_wait_for_bootloader`, which tries ten times.
 const BOOTLOADER_US: u64 = 10_000_000;
 /// The secure OS: some hundred milliseconds on hardware.
 const SOS_US: u64 = 10_000_000;
@@ -128,7 +128,12 @@ async fn load_ip<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource, image:
 }
 
 async fn wait_bootloader<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
-    cx.wait_reg(r::PSP_C2PMSG_35, RESPONSE, Until::Equal(RESPONSE), BOOTLOADER_US).await?;
+    let answer = cx.wait_reg(r::PSP_C2PMSG_35, RESPONSE, Until::Equal(RESPONSE), BOOTLOADER_US).await?;
+    // On MP0 13 the other bits say why a component was refused (psp_v13_0_wait_for_bootloader
+    // wants them to be 0); MP0 14 leaves its command there.
+    if cx.chip.driver_tmr && answer != RESPONSE {
+        return Err(Error::Bootloader { answer });
+    }
     Ok(())
 }
 

@@ -94,6 +94,12 @@ const MAIN: Mailbox =
 const DEBUG: Mailbox =
     Mailbox { message: r::MP1_SMN_C2PMSG_75, argument: r::MP1_SMN_C2PMSG_53, response: r::MP1_SMN_C2PMSG_54 };
 
+fn tell<B: Bus>(cx: &mut Cx<'_, B>, mailbox: &Mailbox, message: u32, argument: u32) -> Result<(), Error> {
+    cx.write(mailbox.response, 0)?;
+    cx.write(mailbox.argument, argument)?;
+    cx.write(mailbox.message, message)
+}
+
 async fn exchange<B: Bus>(
     cx: &mut Cx<'_, B>,
     mailbox: &Mailbox,
@@ -101,9 +107,7 @@ async fn exchange<B: Bus>(
     argument: u32,
     timeout_us: u64,
 ) -> Result<(), Error> {
-    cx.write(mailbox.response, 0)?;
-    cx.write(mailbox.argument, argument)?;
-    cx.write(mailbox.message, message)?;
+    tell(cx, mailbox, message, argument)?;
     let response = cx.wait_reg(mailbox.response, u32::MAX, Until::Differs(0), timeout_us).await?;
     if response == OK { Ok(()) } else { Err(Error::Smu { message, argument, response }) }
 }
@@ -146,12 +150,14 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
 /// restored by the host ([`Bus::after_reset`]).
 pub async fn mode1_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.enter(Stage::Reset).await;
-    let (mailbox, message) = match cx.chip.smu.mode1_reset {
-        Mode1::Message(m) => (&MAIN, m),
-        Mode1::Debug(m) => (&DEBUG, m),
-    };
+    let mode1 = cx.chip.smu.mode1_reset;
     cx.bus.before_reset()?;
-    let told = exchange(cx, mailbox, message, 0, MESSAGE_US).await;
+    let told = match mode1 {
+        Mode1::Message(m) => exchange(cx, &MAIN, m, 0, MESSAGE_US).await,
+        // The SMU may reset before it answers here, so that nobody waits for it
+        // (__smu_cmn_send_debug_msg).
+        Mode1::Debug(m) => tell(cx, &DEBUG, m, 0),
+    };
     let passed = cx.delay(MODE1_US).await;
     cx.forget();
     cx.bus.after_reset()?;

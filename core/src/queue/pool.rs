@@ -52,6 +52,8 @@ impl<const N: usize> Pool<N> {
             self.users.pop_front();
         }
         if self.users.is_empty() {
+            // Nothing is in use: the next part may start at offset 0, with the whole pool behind it.
+            self.head = self.head.checked_next_multiple_of(self.buffer.size.max(1)).unwrap_or(0);
             self.tail = self.head;
         }
     }

@@ -162,7 +162,11 @@ impl<B: HostBus> BusSession<B> {
         let loaded = self.loaded.take();
         let buffers = std::mem::take(&mut self.buffers);
         let State::Running(runtime) = &mut self.state else { return Ok(()) };
-        runtime.synchronize()?;
+        if let Err(hang) = runtime.synchronize() {
+            // The queues are taken down all the same; what they used is not given to anyone.
+            runtime.release().ok();
+            return Err(hang.into());
+        }
         if let Some(loaded) = loaded {
             runtime.unload(loaded.program)?;
         }
