@@ -133,7 +133,11 @@ pub fn judge(json: &[u8], dirs: &[PathBuf], devices: &mut Devices) -> Result<(Ve
                 }
             }
         }
-        if runs == 0 {
+        let known =
+            files.iter().filter_map(|f| f.file_name()?.to_str()).any(|f| parse_name(f, object).is_some());
+        if !known {
+            verdict.row(id, vec![format!("no object {object}.TARGET*.co is in the folders")]);
+        } else if runs == 0 {
             *left.entry(format!("{id}: no object of a device's target")).or_default() += 1;
         }
     }

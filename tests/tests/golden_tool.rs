@@ -230,7 +230,7 @@ fn corrupted_psp_messages_fail() {
             ("/8/fw_sha256", "00".into()),
             ("/7/buf_size", "0x1300001".into()),
             ("/9/cmd_buf", "00".into()),
-            ("/20/fence_value", 226.into()),
+            ("/19/fence_value", 226.into()),
         ],
     );
     rows_count("psp", &file, &[], "", 8);

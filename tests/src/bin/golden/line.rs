@@ -66,7 +66,8 @@ impl Printer {
 
     /// A file that was compared.
     pub(crate) fn line(&mut self, command: &str, file: &Path, line: &Line) {
-        let good = line.differences.is_empty() && line.matched == line.total;
+        // A file without anything to compare proves nothing.
+        let good = line.differences.is_empty() && line.matched == line.total && line.total > 0;
         let used: usize = line.deviations.iter().map(|(_, n)| n).sum();
         let mut text = format!("{command} {}: {}/{}", file.display(), line.matched, line.total);
         if used > 0 {
