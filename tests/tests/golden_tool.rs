@@ -122,7 +122,8 @@ fn what_a_trace_says_of_the_psp_and_of_reads_counts() {
     let first = |rows: &[Value], op: &str, len: u64| {
         rows.iter().position(|r| r["op"] == op && r["len"] == len).unwrap()
     };
-    let changes: [&dyn Fn(&mut Vec<Value>); 6] = [
+    type Change<'c> = &'c dyn Fn(&mut Vec<Value>);
+    let changes: [Change<'_>; 6] = [
         // A fence, a response, a frame, a command, the length of a message, a clock level.
         &|rows| rows[185]["data"] = "02000000".into(),
         &|rows| {
