@@ -4,7 +4,7 @@
 //! *Foreign*: another driver (or none of this version) has set it up; it is reset first. *Warm*:
 //! this driver has set it up and left it in order; bus interface, MMHUB, interrupts, PSP and SMU
 //! still run out of the boot region, only graphics and DMA are set up again. *Malformed*: this
-//! driver has set it up and died; it is reset first.
+//! driver has set it up and died; it is reset first, by the reset that loses least.
 //!
 //! Which it is, is written in a scratch register that only a reset clears.
 
@@ -15,6 +15,10 @@ use crate::ip::{Cx, Hub, Stage, gfx, gmc, ih, psp, sdma, smu, soc};
 use crate::layout::{Booting, Ready};
 use crate::reg::{f, r, ra};
 use core::fmt;
+
+mod ladder;
+
+pub use ladder::{Ladder, Outcome, Rung};
 
 /// Version of what survives a warm boot: the layout of the boot region and how blocks are set up.
 /// It changes with either.
@@ -76,6 +80,13 @@ pub enum Reason {
     WarmFailed,
 }
 
+impl Reason {
+    /// This driver set the GPU up, and the process that used it did not shut it down.
+    fn is_disorder(self) -> bool {
+        matches!(self, Reason::ContextOn | Reason::FaultLatched { .. } | Reason::QueueActive)
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -106,6 +117,8 @@ pub struct Report {
     pub reason: Reason,
     /// False if the GPU should have been reset, but its SMU did not answer; it was set up as it was.
     pub reset_done: bool,
+    /// The resets that were tried.
+    pub ladder: Ladder,
     /// What ended a warm boot that was tried first.
     pub warm_error: Option<Error>,
     /// Proof for what comes after the boot.
@@ -117,6 +130,8 @@ pub struct Report {
 pub struct Options {
     /// Set everything up anew, even where a warm boot would do.
     pub cold: bool,
+    /// The reset that is tried first on a GPU which this driver left in disorder.
+    pub first: Rung,
 }
 
 /// Brings a GPU up from whatever state it is in.
@@ -134,12 +149,16 @@ pub async fn boot<B: Bus>(
     if options.cold && reason == Reason::LeftInOrder {
         reason = Reason::Asked;
     }
-    let mut warm_error = None;
-    if reason == Reason::LeftInOrder {
+    let (mut warm_error, mut ladder) = (None, Ladder::default());
+    if reason.is_disorder() && !options.cold {
+        gentle(cx, options.first, &mut ladder).await?;
+    }
+    let in_order = ladder.helped(Rung::Queue) || ladder.helped(Rung::Mec);
+    if in_order || reason == Reason::LeftInOrder {
         match warm(cx, fw).await {
             Ok(ready) => {
                 let path = Path::Warm;
-                return Ok(Report { path, reason, reset_done: false, warm_error, ready });
+                return Ok(Report { path, reason, reset_done: false, ladder, warm_error, ready });
             }
             // A device that is gone will not come back by a reset; everything else may.
             Err(e) if crate::ip::is_gone(&e) => return Err(e),
@@ -154,13 +173,42 @@ pub async fn boot<B: Bus>(
         if reason == Reason::Untouched {
             reason = Reason::Foreign;
         }
-        if smu::is_alive(cx).await? {
-            smu::mode1_reset(cx).await?;
+        if ladder::reset_all(cx, &mut ladder).await? {
             (path, reset_done) = (Path::Reset, true);
+        } else if reason != Reason::Foreign {
+            // What follows is no warm boot: should it not reach its end, nobody must take the GPU
+            // for one that was left in order.
+            cx.write(r::SCRATCH_REG7, 0)?;
         }
     }
     let ready = full(cx, fw).await?;
-    Ok(Report { path, reason, reset_done, warm_error, ready })
+    Ok(Report { path, reason, reset_done, ladder, warm_error, ready })
+}
+
+/// The rungs after which a warm boot is possible.
+async fn gentle<B: Bus>(cx: &mut Cx<'_, B>, first: Rung, ladder: &mut Ladder) -> Result<(), Error> {
+    for rung in [Rung::Queue, Rung::Mec] {
+        if rung < first {
+            continue;
+        }
+        let done = match rung {
+            Rung::Queue => ladder::reset_queues(cx).await,
+            _ => ladder::reset_mec(cx).await,
+        };
+        let outcome = match done {
+            Ok(()) => match probe(cx)? {
+                Reason::LeftInOrder => Outcome::Helped,
+                other => Outcome::NotEnough(other),
+            },
+            Err(e) if crate::ip::is_gone(&e) => return Err(e),
+            Err(e) => Outcome::Failed(e),
+        };
+        ladder.push(rung, outcome);
+        if outcome == Outcome::Helped {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// What the registers tell of the state; [`Reason::Untouched`] stands for "not by this driver".

@@ -255,6 +255,14 @@ pub trait Bus: Mmio + Dma {
         Ok(())
     }
 
+    /// Resets the device from outside (a secondary bus reset, or the power of an enclosure), with
+    /// what belongs to it: afterwards the windows are accessible and configuration space is as
+    /// before. A function-level reset will not do: it leaves these GPUs without what their firmware
+    /// set up at power-on. Hosts that cannot do this say [`BusError::Unsupported`].
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        Err(BusError::Unsupported("reset the bus of the device"))
+    }
+
     /// The device has reset itself: the host restores what it saved. No window is accessed between
     /// [`Bus::before_reset`] and this but to tell the device to reset.
     fn after_reset(&mut self) -> Result<(), BusError> {
@@ -343,5 +351,8 @@ impl<T: Bus + ?Sized> Bus for &mut T {
     }
     fn after_reset(&mut self) -> Result<(), BusError> {
         (**self).after_reset()
+    }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        (**self).reset_bus()
     }
 }

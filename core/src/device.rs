@@ -10,7 +10,7 @@
 //! ```
 
 use crate::boot;
-use crate::bus::{Bus, BusError, DmaHandle, Window};
+use crate::bus::{Bus, BusError, DmaHandle, Segment, Window};
 use crate::chip;
 use crate::discovery::{self, DiscoverError, IpList};
 use crate::error::Error;
@@ -56,11 +56,52 @@ pub enum OpenError {
     #[error(transparent)]
     Missing(#[from] discovery::DiscoveryError),
     /// There are no register tables for the version of a block.
-    #[error(transparent)]
-    Unsupported(#[from] UnsupportedVersion),
+    #[error("{missing}; the device has {versions}")]
+    Unsupported {
+        /// The block that is missing.
+        missing: UnsupportedVersion,
+        /// All blocks that a boot needs.
+        versions: BlockVersions,
+    },
+    /// No row of [`crate::chip`] describes the GPU.
+    #[error("{}; the device has {versions}", Error::UnknownChip { gc: *gc })]
+    UnknownChip {
+        /// Version of its graphics block.
+        gc: discovery::Version,
+        /// All blocks that a boot needs.
+        versions: BlockVersions,
+    },
     /// The registers do not answer as they should.
     #[error(transparent)]
     Device(#[from] Error),
+}
+
+/// Blocks that a boot needs.
+const NEEDED: [IpBlock; 7] =
+    [IpBlock::Gc, IpBlock::Mp0, IpBlock::Mp1, IpBlock::Nbio, IpBlock::Mmhub, IpBlock::Osssys, IpBlock::Hdp];
+
+/// Versions of the blocks that a boot needs, for messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockVersions([Option<discovery::Version>; 7]);
+
+impl BlockVersions {
+    /// Those of a device.
+    pub fn of(ips: &IpList) -> Self {
+        BlockVersions(NEEDED.map(|block| ips.version(block)))
+    }
+}
+
+impl core::fmt::Display for BlockVersions {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for (i, (block, version)) in NEEDED.iter().zip(self.0).enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            match version {
+                Some((major, minor, revision)) => write!(f, "{comma}{block} {major}.{minor}.{revision}")?,
+                None => write!(f, "{comma}no {block}")?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A device that was found and understood, but not (or no longer) booted.
@@ -74,12 +115,13 @@ pub struct Probe<B> {
 
 /// Register tables and base addresses of a device, by its discovery table.
 pub fn registers(ips: &IpList) -> Result<RegFile, OpenError> {
-    use IpBlock::{Gc, Hdp, Mmhub, Mp0, Mp1, Nbio, Osssys};
     let mut regs = RegFile::new();
-    for block in [Gc, Mp0, Mp1, Nbio, Mmhub, Osssys, Hdp] {
+    for block in NEEDED {
         let version = ips.require(block)?;
         let bases = ips.bases(block, 0).unwrap_or_default();
-        regs.set(tables::for_version(block, version)?, bases);
+        let table = tables::for_version(block, version)
+            .map_err(|missing| OpenError::Unsupported { missing, versions: BlockVersions::of(ips) })?;
+        regs.set(table, bases);
     }
     Ok(regs)
 }
@@ -108,7 +150,7 @@ impl<B: Bus> Probe<B> {
     pub fn open(mut bus: B) -> Result<Self, OpenError> {
         let (size, ips) = discovery::discover(&mut bus)?;
         let gc = ips.require(IpBlock::Gc)?;
-        let chip = chip::find(gc).ok_or(Error::UnknownChip { gc })?;
+        let chip = chip::find(gc).ok_or(OpenError::UnknownChip { gc, versions: BlockVersions::of(&ips) })?;
         let device = Device::new(bus, registers(&ips)?, chip, size.bytes())?;
         Ok(Probe { device, ips })
     }
@@ -467,6 +509,30 @@ impl<B: Bus> Iface for Gpu<'_, B> {
                 Ok(self.probe.device.bus.dma_free(dma)?)
             }
             _ => Ok(self.vm.vfree(&mut self.probe.device, buffer.va)?),
+        }
+    }
+
+    fn map_peer(&mut self, buffer: &Buffer, segments: &[Segment]) -> Result<(), IfaceError> {
+        Ok(self.vm.map(&mut self.probe.device, buffer.va, buffer.size, segments, MapFlags::PEER)?)
+    }
+
+    fn unmap_peer(&mut self, buffer: &Buffer) -> Result<(), IfaceError> {
+        Ok(self.vm.unmap(&mut self.probe.device, buffer.va, buffer.size)?)
+    }
+
+    fn peer_segment(&mut self, buffer: &Buffer) -> Result<Segment, IfaceError> {
+        match (Place::of(buffer.handle), self.probe.device.bus.peer_vram_base()) {
+            (Place::Vram(pa), Some(base)) => {
+                let at = pa.saturating_add(buffer.base);
+                let aperture = self.probe.device.bus.window_len(Window::Vram);
+                if at.checked_add(buffer.size).is_none_or(|end| end > aperture) {
+                    return Err(IfaceError::Unsupported(
+                        "reach this memory through the window of the device",
+                    ));
+                }
+                Ok(Segment { addr: base.saturating_add(at), len: buffer.size })
+            }
+            _ => Err(IfaceError::Unsupported("show this memory to another device")),
         }
     }
 

@@ -376,6 +376,18 @@ pub trait Iface {
         Err(IfaceError::Unsupported("map memory of another device"))
     }
 
+    /// Takes a mapping of [`Iface::map_peer`] away, before the other device frees the buffer.
+    fn unmap_peer(&mut self, buffer: &Buffer) -> Result<(), IfaceError> {
+        let _ = buffer;
+        Err(IfaceError::Unsupported("map memory of another device"))
+    }
+
+    /// Where other devices reach a contiguous buffer of this one on the bus.
+    fn peer_segment(&mut self, buffer: &Buffer) -> Result<crate::bus::Segment, IfaceError> {
+        let _ = buffer;
+        Err(IfaceError::Unsupported("show memory to another device"))
+    }
+
     /// Reads bytes as the CPU.
     fn read(&mut self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), IfaceError>;
 
@@ -464,6 +476,12 @@ impl<T: Iface + ?Sized> Iface for &mut T {
     }
     fn map_peer(&mut self, buffer: &Buffer, segments: &[crate::bus::Segment]) -> Result<(), IfaceError> {
         (**self).map_peer(buffer, segments)
+    }
+    fn unmap_peer(&mut self, buffer: &Buffer) -> Result<(), IfaceError> {
+        (**self).unmap_peer(buffer)
+    }
+    fn peer_segment(&mut self, buffer: &Buffer) -> Result<crate::bus::Segment, IfaceError> {
+        (**self).peer_segment(buffer)
     }
     fn read(&mut self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), IfaceError> {
         (**self).read(buffer, offset, out)

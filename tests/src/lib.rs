@@ -12,6 +12,7 @@ pub mod golden_queues;
 pub mod golden_regs;
 pub mod golden_sim;
 pub mod golden_tlsf;
+pub mod gpus;
 pub mod replay;
 pub mod table_memory;
 pub mod verdict;

@@ -228,6 +228,9 @@ impl<B: Bus> Bus for Count<B> {
         let result = self.inner.wait_interrupt(timeout_us);
         self.tally(result, |c| c.interrupt_waits += 1)
     }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        self.inner.reset_bus()
+    }
     fn before_reset(&mut self) -> Result<(), BusError> {
         self.inner.before_reset()
     }

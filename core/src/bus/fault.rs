@@ -164,6 +164,9 @@ impl<B: Bus> Bus for Fault<B> {
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         if self.is_gone() { Err(BusError::Gone) } else { self.inner.wait_interrupt(timeout_us) }
     }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        self.inner.reset_bus()
+    }
     fn before_reset(&mut self) -> Result<(), BusError> {
         self.inner.before_reset()
     }

@@ -360,6 +360,9 @@ impl<B: Bus, S: TraceSink> Bus for Trace<B, S> {
         self.emit(Event::WaitInterrupt { came });
         Ok(came)
     }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        self.inner.reset_bus()
+    }
     fn before_reset(&mut self) -> Result<(), BusError> {
         self.inner.before_reset()
     }

@@ -242,6 +242,9 @@ impl<B: Bus> Bus for SmallBar<B> {
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         self.inner.wait_interrupt(timeout_us)
     }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        self.inner.reset_bus()
+    }
     fn before_reset(&mut self) -> Result<(), BusError> {
         self.inner.before_reset()
     }

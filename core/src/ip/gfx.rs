@@ -19,8 +19,10 @@ const AUTOLOAD_US: u64 = 5_000_000;
 const DEQUEUE_US: u64 = 2_000_000;
 /// RLC safe mode; Linux waits `usec_timeout`.
 const SAFE_MODE_US: u64 = 1_000_000;
-/// The MEC needs a while after its start (`gfx_v11_0_cp_compute_enable`, udelay 50 there).
-const MEC_START_US: u64 = 50_000;
+/// The MEC needs a while after its start: 50 us in Linux (`gfx_v11_0_cp_compute_enable`, udelay 50).
+const MEC_START_US: u64 = 1_000;
+/// Time that a pipe stays in reset (`gfx_v11_0_cp_compute_enable`, udelay 50).
+const PIPE_RESET_US: u64 = 50;
 /// Doorbells that the MEC listens to, in bytes: all of the compute queues'.
 const MEC_DOORBELLS_END: u32 = 0x450;
 /// `SH_MEM_ADDRESS_MODE_64` (soc21_enum.h).
@@ -276,8 +278,53 @@ pub async fn fini<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
             }
         }
     }
+    translation_off(cx)
+}
+
+/// Switches GFXHUB's translation off.
+pub(crate) fn translation_off<B: Bus>(device: &mut Device<B>) -> Result<(), Error> {
     let [context0, ..]: [Reg; 16] = ra::hub::VM_CONTEXT_CNTL.gc;
-    cx.write(context0, 0)?;
-    cx.hub_on(Hub::Gc, false);
+    device.write(context0, 0)?;
+    device.hub_on(Hub::Gc, false);
     Ok(())
+}
+
+/// Finds the queues that are active, for a device that another process has used.
+pub(crate) fn attach<B: Bus>(device: &mut Device<B>) -> Result<(), Error> {
+    let mut on = 0;
+    for pipe in 0..device.chip.mec_pipes {
+        for queue in 0..device.chip.mec_queues {
+            select(device, Bank { me: 1, pipe, queue, vmid: 0 })?;
+            if device.get(f::cp_hqd_active::ACTIVE)? != 0 {
+                on |= hqd_bit(device, pipe, queue)?;
+            }
+        }
+    }
+    device.queues.compute = on;
+    select(device, Bank::default())
+}
+
+/// Resets the pipes of the first MEC and leaves it halted; [`init`] starts it again. Its queues are
+/// gone afterwards (`gfx_v11_0_reset_compute_pipe`, gfx_v11_0.c).
+pub(crate) async fn reset_mec<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+    use f::cp_mec_rs64_cntl as m;
+    let resets = [m::MEC_PIPE0_RESET, m::MEC_PIPE1_RESET, m::MEC_PIPE2_RESET, m::MEC_PIPE3_RESET];
+    select(cx, Bank::default())?;
+    let old = cx.read(r::CP_MEC_RS64_CNTL)?;
+    let halted =
+        cx.regs.merge(r::CP_MEC_RS64_CNTL, old, &[(m::MEC_HALT, 1), (m::MEC_INVALIDATE_ICACHE, 1)])?;
+    for bit in [1, 0] {
+        let value = cx.regs.merge(r::CP_MEC_RS64_CNTL, halted, &resets.map(|field| (field, bit)))?;
+        cx.write(r::CP_MEC_RS64_CNTL, value)?;
+        cx.delay(PIPE_RESET_US).await?;
+    }
+    // A request that the old queue never served must not meet the next one.
+    for pipe in 0..cx.chip.mec_pipes {
+        for queue in 0..cx.chip.mec_queues {
+            select(cx, Bank { me: 1, pipe, queue, vmid: 0 })?;
+            cx.write(r::CP_HQD_DEQUEUE_REQUEST, 0)?;
+            cx.write(r::CP_HQD_ACTIVE, 0)?;
+        }
+    }
+    select(cx, Bank::default())
 }

@@ -15,6 +15,8 @@ pub const VM_END: u64 = 0x7fff_ffff_ffff;
 const MTYPE_UC: u32 = 3;
 /// An invalidation; Linux waits `usec_timeout`, 100 ms.
 const INVALIDATE_US: u64 = 1_000_000;
+/// The semaphore of an invalidation is held for some microseconds; Linux waits 100 ms for it.
+const SEMAPHORE_US: u64 = 100_000;
 /// Invalidation engine that Linux keeps for the GART; the others are for rings.
 const ENGINE: usize = 17;
 const ENGINES: usize = 18;
@@ -284,7 +286,16 @@ async fn request<B: Bus>(cx: &mut Cx<'_, B>, hub: Hub, vmid: u8) -> Result<(), E
     // A power-gated MMHUB may lose the acknowledge; the semaphore, taken by reading 1, keeps it on
     // (gmc_v11_0_flush_gpu_tlb).
     if hub == Hub::Mm {
-        cx.wait_reg(sem, 1, Until::Equal(1), INVALIDATE_US).await?;
+        match cx.wait_reg(sem, 1, Until::Equal(1), SEMAPHORE_US).await {
+            // Nobody holds it for so long but a process that died in between: it is taken away.
+            Err(Error::Timeout(_)) => {
+                cx.write(sem, 0)?;
+                cx.wait_reg(sem, 1, Until::Equal(1), INVALIDATE_US).await?;
+            }
+            other => {
+                other?;
+            }
+        }
     }
     let bit = 1u32 << vmid;
     let fields = [
@@ -317,6 +328,20 @@ async fn request<B: Bus>(cx: &mut Cx<'_, B>, hub: Hub, vmid: u8) -> Result<(), E
     Ok(())
 }
 
+/// Clears a latched fault.
+pub fn clear_fault<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<(), Error> {
+    use f::hub::vm_l2_protection_fault_cntl as c;
+    // The bit reacts to an edge (`gmc_v11_0_process_interrupt` sets it; it stays where it is put).
+    for bit in [1, 0] {
+        device.hub_update(
+            hub,
+            r::hub::VM_L2_PROTECTION_FAULT_CNTL,
+            [(c::CLEAR_PROTECTION_FAULT_STATUS_ADDR, bit)],
+        )?;
+    }
+    Ok(())
+}
+
 /// The fault that a hub has latched, if any. It is cleared, so that the next one can be seen.
 pub fn take_fault<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<Option<VmFault>, Error> {
     let hi = r::hub::VM_L2_PROTECTION_FAULT_ADDR_HI32[hub];
@@ -326,7 +351,6 @@ pub fn take_fault<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<Option<VmF
     if status == 0 {
         return Ok(None);
     }
-    let clear = f::hub::vm_l2_protection_fault_cntl::CLEAR_PROTECTION_FAULT_STATUS_ADDR[hub];
-    device.update(clear.reg(), &[(clear, 1)])?;
+    clear_fault(device, hub)?;
     Ok(Some(fault::decode(&device.regs, hub, status, page)?))
 }

@@ -173,7 +173,6 @@ pub async fn deactivate<B: Bus>(cx: &mut Cx<'_, B>, engine: u8, queue: u8) -> Re
 
 /// Stops every queue in use, and engine 0's first in any case, and resets the engines.
 pub async fn fini<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
-    use f::grbm_soft_reset as g;
     cx.enter(Stage::Sdma).await;
     let [used0, used1] = cx.queues.sdma;
     for (engine, used) in [(0, used0 | 1), (1, used1)] {
@@ -183,10 +182,29 @@ pub async fn fini<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
             }
         }
     }
-    cx.write_fields(
-        r::GRBM_SOFT_RESET,
-        &[(g::SOFT_RESET_SDMA0, 1), (g::SOFT_RESET_SDMA1, u32::from(used1 != 0))],
-    )?;
+    soft_reset(cx, [true, used1 != 0]).await
+}
+
+/// Resets engines, whatever their queues do.
+pub(crate) async fn soft_reset<B: Bus>(cx: &mut Cx<'_, B>, engines: [bool; 2]) -> Result<(), Error> {
+    use f::grbm_soft_reset as g;
+    let [zero, one] = engines.map(u32::from);
+    cx.write_fields(r::GRBM_SOFT_RESET, &[(g::SOFT_RESET_SDMA0, zero), (g::SOFT_RESET_SDMA1, one)])?;
     cx.delay(RESET_US).await?;
     cx.write(r::GRBM_SOFT_RESET, 0)
+}
+
+/// Finds the queues that are on, for a device that another process has used.
+pub(crate) fn attach<B: Bus>(device: &mut Device<B>) -> Result<(), Error> {
+    for (engine, regs) in ra::SDMA_QUEUE_RB_CNTL.into_iter().enumerate() {
+        let mut on = 0;
+        for (queue, reg) in regs.into_iter().enumerate() {
+            let cntl = device.read(reg)?;
+            on |= (device.regs.get(cntl, f::sdma_queue_rb_cntl::RB_ENABLE)? as u8) << queue;
+        }
+        if let Some(used) = device.queues.sdma.get_mut(engine) {
+            *used = on;
+        }
+    }
+    Ok(())
 }

@@ -167,6 +167,15 @@ pub async fn mode1_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.locate_vram()
 }
 
+/// Has the host reset the device from outside. Afterwards it is as after power-on: the firmware of
+/// the board posts it again. Hosts that cannot do this say so, and nothing has changed then.
+pub async fn bus_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+    cx.bus.reset_bus()?;
+    cx.forget();
+    cx.wait_reg(r::RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE, u32::MAX, Until::Differs(0), RESPOND_US).await?;
+    cx.locate_vram()
+}
+
 /// Asks for the levels of all clocks, once.
 async fn ask_levels<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     if !cx.dpm.is_empty() {

@@ -52,6 +52,10 @@ pub enum Stage {
     Interrupt,
     /// Reading metrics.
     Metrics,
+    /// Resetting compute and DMA engines.
+    MecReset,
+    /// The host resets the device.
+    BusReset,
 }
 
 impl fmt::Display for Stage {
@@ -72,6 +76,8 @@ impl fmt::Display for Stage {
             Stage::Queue => "queue",
             Stage::Interrupt => "interrupt",
             Stage::Metrics => "metrics",
+            Stage::MecReset => "mec reset",
+            Stage::BusReset => "bus reset",
         })
     }
 }

@@ -220,7 +220,9 @@ impl<B: HostBus> Session for BusSession<B> {
         let before = probe.device.bus.inner().counts();
         let mut stages = Stages::new(progress);
         let report = probe
-            .boot(fw.source(), boot::Options { cold: options.cold }, &mut |e| stages.event(e))
+            .boot(fw.source(), boot::Options { cold: options.cold, ..boot::Options::default() }, &mut |e| {
+                stages.event(e)
+            })
             .context("booting the device")?;
         let mut out = BootReport {
             path: report.path.to_string(),
@@ -230,6 +232,9 @@ impl<B: HostBus> Session for BusSession<B> {
             counts: probe.device.bus.inner().counts().since(&before),
             writes: probe.device.bus.inner_mut().inner_mut().sink_mut().take_writes(),
         };
+        if report.ladder.iter().next().is_some() {
+            out.why += &format!("; {}", report.ladder);
+        }
         if let Some(e) = report.warm_error {
             out.why += &format!(" ({e})");
         }

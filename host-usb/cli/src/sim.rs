@@ -8,11 +8,14 @@ use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Windo
 use amdev_sim::config::ClockKind;
 use amdev_sim::{BusFault, Config, HostMemory, SimGpu};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 mod pci;
 mod states;
+
+pub use states::prepare;
 
 /// DMA memory stands at bus addresses above 4 GiB, so that a driver that cuts addresses fails.
 const FIRST_IOVA: u64 = 0x1_0000_0000;
@@ -21,6 +24,8 @@ const FIRST_IOVA: u64 = 0x1_0000_0000;
 const PIECE: u64 = 64 << 10;
 /// Smallest unit of a DMA allocation.
 const PAGE: u64 = 4096;
+/// How long a host waits for a device after a bus reset: 1 s (`PCI_RESET_WAIT`, pci.h).
+const RESET_US: u64 = 1_000_000;
 /// The most DMA memory of one device.
 const MAX_DMA: u64 = 4 << 30;
 
@@ -81,6 +86,30 @@ pub struct SimBus {
     allocated: u64,
     real_time: bool,
     saved: Option<pci::Saved>,
+    machine: Option<MachineTime>,
+}
+
+/// The time of a machine with several simulated GPUs: what one thread does to one of them takes
+/// time for all.
+#[derive(Clone, Debug, Default)]
+pub struct MachineTime(Arc<AtomicU64>);
+
+impl MachineTime {
+    /// Nanoseconds since the machine was switched on.
+    pub fn now_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What the host's firmware assigned to a GPU, which the kernel keeps for it.
+#[derive(Clone, Debug)]
+pub struct Assigned(pci::Saved);
+
+impl Assigned {
+    /// Reads it from a GPU that is in order.
+    pub fn of(gpu: &SimGpu) -> Self {
+        Assigned(pci::Saved::of(gpu))
+    }
 }
 
 impl pci::ConfigSpace for SimGpu {
@@ -104,6 +133,50 @@ impl SimBus {
             allocated: 0,
             real_time,
             saved: None,
+            machine: None,
+        }
+    }
+
+    /// Drives `gpu` after another process did, which may have died at any moment: as the kernel
+    /// does when a device is opened, waits for a reset that is under way and gives back what it
+    /// took.
+    pub fn reopen(gpu: SimGpu, assigned: &Assigned) -> Self {
+        /// A process does not start faster.
+        const START_US: u64 = 10_000;
+        gpu.advance_us(START_US);
+        let is_off = pci::is_memory_off(&gpu);
+        if is_off {
+            gpu.advance_us(RESET_US);
+            assigned.0.restore(&gpu);
+        }
+        SimBus::new(gpu)
+    }
+
+    /// Drives `gpu` in a machine that has other GPUs.
+    pub fn in_machine(gpu: SimGpu, time: &MachineTime) -> Self {
+        let mut bus = SimBus::new(gpu);
+        bus.machine = Some(time.clone());
+        bus
+    }
+
+    /// Lets the GPU of this bus reach the VRAM window of another one.
+    pub fn reach_peer(&self, peer: &SimBus) -> bool {
+        let window = peer.gpu.window_memory();
+        let len = peer.gpu.bar_len(Window::Vram.bar());
+        peer.peer_vram_base().is_some_and(|base| self.gpu.dma_map(base, len, window))
+    }
+
+    /// The GPU catches up with its machine.
+    fn enter(&self) {
+        if let Some(time) = &self.machine {
+            self.gpu.advance_to_ns(time.now_ns());
+        }
+    }
+
+    /// What was done took time for the whole machine.
+    fn leave(&self) {
+        if let Some(time) = &self.machine {
+            time.0.fetch_max(self.gpu.time_ns(), Ordering::Relaxed);
         }
     }
 
@@ -119,12 +192,18 @@ impl SimBus {
 
     fn read(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
         let len = buf.len() as u64;
-        self.gpu.read(window.bar(), offset, buf).map_err(|f| self.error(f, window, offset, len))
+        self.enter();
+        let done = self.gpu.read(window.bar(), offset, buf);
+        self.leave();
+        done.map_err(|f| self.error(f, window, offset, len))
     }
 
     fn write(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
         let len = data.len() as u64;
-        self.gpu.write(window.bar(), offset, data).map_err(|f| self.error(f, window, offset, len))
+        self.enter();
+        let done = self.gpu.write(window.bar(), offset, data);
+        self.leave();
+        done.map_err(|f| self.error(f, window, offset, len))
     }
 
     fn error(&self, fault: BusFault, window: Window, offset: u64, len: u64) -> BusError {
@@ -236,17 +315,25 @@ impl Dma for SimBus {
         memory[offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())
     }
+    fn peer_vram_base(&self) -> Option<u64> {
+        pci::bar0(&self.gpu)
+    }
 }
 
 impl Clock for SimBus {
     fn now_us(&self) -> u64 {
-        self.gpu.now_us()
+        self.enter();
+        let now = self.gpu.now_us();
+        self.leave();
+        now
     }
     fn wait_us(&self, us: u64) {
         if self.real_time {
             std::thread::sleep(Duration::from_micros(us));
         }
+        self.enter();
         self.gpu.advance_us(us);
+        self.leave();
     }
 }
 
@@ -272,6 +359,12 @@ impl Bus for SimBus {
             self.wait_us(left.min(step_us));
             step_us = (2 * step_us).min(LONGEST_STEP_US);
         }
+    }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        self.before_reset()?;
+        self.gpu.reset_bus();
+        self.wait_us(RESET_US);
+        self.after_reset()
     }
     fn before_reset(&mut self) -> Result<(), BusError> {
         self.flush()?;

@@ -355,6 +355,12 @@ impl Device {
         self.pci.reset();
     }
 
+    /// Reset of the bus the device is on: as power-on, firmware posts the GPU again.
+    pub(crate) fn bus_reset(&mut self) {
+        self.begin_reset(true);
+        self.pci.reset();
+    }
+
     pub(crate) fn plug(&mut self) {
         let interrupts = self.interrupts;
         self.begin_reset(true);

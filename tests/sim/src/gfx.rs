@@ -127,6 +127,11 @@ impl Device {
         let early = self.before_autoload(name);
         let f = |field| self.regs.extract(name, field, value) != 0;
         let (reset, active, halt) = (f("MEC_PIPE0_RESET"), f("MEC_PIPE0_ACTIVE"), f("MEC_HALT"));
+        for pipe in 0..4 {
+            if self.regs.extract(name, &format!("MEC_PIPE{pipe}_RESET"), value) != 0 {
+                self.mec_pipe_reset(pipe);
+            }
+        }
         if reset {
             self.gfx.mec_reset = true;
             self.gfx.mec_started = false;
@@ -153,6 +158,15 @@ impl Device {
             self.gfx.mec_wanted = self.config.judge;
         } else {
             self.gfx.mec_started = true;
+        }
+    }
+
+    /// A pipe in reset loses its queues (`gfx_v11_0_reset_compute_pipe`).
+    fn mec_pipe_reset(&mut self, pipe: u32) {
+        let hit = |bank: u32| bank >> 2 & 3 == 1 && bank & 3 == pipe;
+        let banks: Vec<u32> = self.gfx.compute.iter().map(|q| q.key.0).filter(|b| hit(*b)).collect();
+        for bank in banks {
+            self.hqd_dequeued(bank);
         }
     }
 

@@ -185,6 +185,25 @@ impl SimGpu {
         Ok(())
     }
 
+    /// Nanoseconds since power on; the question takes no time.
+    pub fn time_ns(&self) -> u64 {
+        self.lock().time()
+    }
+
+    /// Lets time pass until this moment, in nanoseconds since power on.
+    pub fn advance_to_ns(&self, ns: u64) {
+        let mut device = self.lock();
+        let left = ns.saturating_sub(device.time());
+        device.advance_ns(left);
+    }
+
+    /// The VRAM window as other devices on the bus reach it: through the HDP, as the CPU does, so
+    /// that what they write has to be flushed. Two threads must not drive two GPUs that reach each
+    /// other.
+    pub fn window_memory(&self) -> Arc<dyn HostMemory> {
+        Arc::new(Window(Arc::downgrade(&self.0)))
+    }
+
     /// MSIs raised since the last call.
     pub fn take_interrupts(&self) -> u64 {
         self.lock().take_interrupts()
@@ -236,9 +255,45 @@ impl SimGpu {
         self.lock().regs.field(register, field)
     }
 
+    /// Reset of the bus that the device is on, as a bridge's secondary bus reset does it: all state
+    /// is lost, configuration space too, and firmware posts the GPU again.
+    pub fn reset_bus(&self) {
+        self.lock().bus_reset()
+    }
+
     /// Function-level reset, as writing it to device control does.
     pub fn reset_function(&self) {
         self.lock().flr()
+    }
+}
+
+/// See [`SimGpu::window_memory`]. A device that is gone, in reset or switched off answers with ones.
+struct Window(std::sync::Weak<Mutex<Device>>);
+
+impl Window {
+    fn with(&self, work: impl FnOnce(&mut Device)) -> bool {
+        let Some(device) = self.0.upgrade() else { return false };
+        let mut device = device.lock().unwrap_or_else(|e| e.into_inner());
+        if !device.present || device.resetting || !device.pci.memory_enabled() {
+            return false;
+        }
+        work(&mut device);
+        true
+    }
+}
+
+impl HostMemory for Window {
+    fn read(&self, offset: u64, buf: &mut [u8]) {
+        if !self.with(|device| device.vram.cpu_read(offset, buf)) {
+            buf.fill(0xff);
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) {
+        self.with(|device| {
+            device.guard(offset, data.len(), None);
+            device.vram.cpu_write(offset, data);
+        });
     }
 }
 

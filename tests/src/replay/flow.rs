@@ -309,7 +309,9 @@ fn load_psp(bus: &mut ReplayBus, place: &Place, flow: &str) -> anyhow::Result<Op
 }
 
 fn boot_report(device: &mut Dev, fw: &mut Source) -> Result<boot::Report, Error> {
-    device.run(async |cx: &mut Cx<'_, ReplayBus>| boot::boot(cx, fw, boot::Options::default()).await)
+    // The reference knows one reset only.
+    let options = boot::Options { first: boot::Rung::Mode1, ..boot::Options::default() };
+    device.run(async |cx: &mut Cx<'_, ReplayBus>| boot::boot(cx, fw, options).await)
 }
 
 fn boot_ready(device: &mut Dev, fw: &mut Source) -> anyhow::Result<Ready> {

@@ -86,6 +86,18 @@ impl Saved {
     }
 }
 
+/// Whether the function answers no memory accesses (bit 1 of the command register).
+pub(super) fn is_memory_off(space: &dyn ConfigSpace) -> bool {
+    space.read16(COMMAND) & 2 == 0
+}
+
+/// Bus address of the 64-bit window BAR0; `None` if it has none.
+pub(super) fn bar0(space: &dyn ConfigSpace) -> Option<u64> {
+    let low = space.read32(BAR0);
+    let base = u64::from(space.read32(BAR0 + 4)) << 32 | u64::from(low & !0xf);
+    Some(base).filter(|base| *base != 0)
+}
+
 /// Capabilities: id and offset.
 fn capabilities(space: &dyn ConfigSpace) -> Vec<(u8, u16)> {
     let mut found = Vec::new();

@@ -20,7 +20,10 @@ use anyhow::Context as _;
 const SLOTS: usize = 256;
 
 /// A GPU in the state that its description names.
-pub(super) fn prepare(config: Config, options: &OpenOptions) -> anyhow::Result<SimGpu> {
+///
+/// # Errors
+/// Where making the state failed, or the driver misused the device on the way.
+pub fn prepare(config: Config, options: &OpenOptions) -> anyhow::Result<SimGpu> {
     let state = config.state;
     let (State::Amdev | State::Malformed) = state else { return Ok(SimGpu::new(config)) };
     // Faults are for who opens the device now.
