@@ -9,7 +9,7 @@
 
 use crate::bus::{Bus, BusError};
 use crate::error::Error;
-use crate::ip::{Cx, Hub, Stage, gfx, gmc, psp, sdma, smu};
+use crate::ip::{Cx, Hub, Stage, gfx, gmc, sdma, smu};
 use core::fmt;
 
 /// A rung of the ladder.
@@ -114,11 +114,10 @@ pub(super) async fn reset_mec<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     gmc::clear_fault(cx, Hub::Gc)
 }
 
-/// The rungs that lose everything: the first that goes through ends it. True if one did.
+/// The rungs that lose everything, for a GPU whose secure OS runs: the first that goes through ends
+/// it. True if one did.
 pub(super) async fn reset_all<B: Bus>(cx: &mut Cx<'_, B>, ladder: &mut Ladder) -> Result<bool, Error> {
-    let outcome = if !psp::is_sos_alive(cx)? {
-        Outcome::Impossible("no secure OS runs")
-    } else if !smu::is_alive(cx).await? {
+    let outcome = if !smu::is_alive(cx).await? {
         Outcome::Impossible("the SMU does not answer")
     } else {
         match smu::mode1_reset(cx).await {

@@ -127,17 +127,18 @@ async fn load_ip<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource, image:
     Ok(())
 }
 
-async fn wait_bootloader<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+/// Waits until the bootloader has done what it was told; the error code in its answer, if any. On MP0
+/// 13 other bits than the flag say why a component was refused (psp_v13_0_wait_for_bootloader wants
+/// them to be 0); MP0 14 leaves its command there.
+async fn wait_bootloader<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Option<u32>, Error> {
     let answer = cx.wait_reg(r::PSP_C2PMSG_35, RESPONSE, Until::Equal(RESPONSE), BOOTLOADER_US).await?;
-    // On MP0 13 the other bits say why a component was refused (psp_v13_0_wait_for_bootloader
-    // wants them to be 0); MP0 14 leaves its command there.
-    if cx.chip.driver_tmr && answer != RESPONSE {
-        return Err(Error::Bootloader { answer });
-    }
-    Ok(())
+    Ok((cx.chip.driver_tmr && answer != RESPONSE).then_some(answer))
 }
 
 async fn load_sos<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<(), Error> {
+    // A component may be refused because a process that died had loaded it already: whether that
+    // matters, the secure OS tells.
+    let mut refused = None;
     for step in cx.chip.bootloader {
         if fw.sos(step.component).is_none() {
             if step.component == SosComponent::Sos {
@@ -156,17 +157,20 @@ async fn load_sos<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Re
         if step.component == SosComponent::Sos {
             // It takes the bootloader's place and does not answer in its register.
             let stage = cx.stage();
-            cx.wait(Wait {
+            let alive = cx.wait(Wait {
                 target: Target::Reg(r::PSP_C2PMSG_81),
                 mask: u32::MAX,
                 until: Until::Differs(0),
                 timeout_us: SOS_US,
                 interval_us: 10_000,
                 stage,
-            })
-            .await?;
+            });
+            match (alive.await, refused) {
+                (Err(Error::Timeout(_)), Some(answer)) => return Err(Error::Bootloader { answer }),
+                (alive, _) => alive?,
+            };
         } else {
-            wait_bootloader(cx).await?;
+            refused = refused.or(wait_bootloader(cx).await?);
         }
     }
     Ok(())
