@@ -2,6 +2,8 @@
 # Fetches what some tests use and the repository does not hold, into target/fetch.
 #
 #   tests/fetch.sh firmware   AMD's firmware, two Debian packages: target/fetch/firmware/VERSION/amdgpu
+#   tests/fetch.sh rust-src   the standard library's source of rustc's version: target/fetch/rust-src/VERSION/library
+#   tests/fetch.sh qemu       QEMU with all its libraries, to be run where it lies: target/fetch/qemu
 #
 # What is there already is not fetched again. Where something cannot be had, it says
 # "skipped: why" and succeeds: the tests that want it then say that they were skipped.
@@ -111,9 +113,56 @@ firmware() {
     fi
 }
 
+# The source of core, to build it for targets whose library is not installed. Debian packages it.
+rust_src() {
+    version=$(rustc -vV | sed -n 's/^release: //p')
+    [ ! -d "$fetch/rust-src/$version/library" ] || return 0
+    private_lists main trixie-backports sid
+    package=$(private_apt apt-cache madison rust-src 2>/dev/null | cut -d '|' -f 2 | tr -d ' ' |
+        grep "^$version[+-]" | head -n 1 || true)
+    [ -n "$package" ] || skip "no matching rust-src: Debian has none of Rust $version"
+    work=$fetch/rust-src.part
+    rm -rf "$work"
+    mkdir -p "$work" "$fetch/rust-src"
+    (cd "$work" && private_apt apt-get download "rust-src=$package") >"$apt/log" 2>&1 ||
+        skip "no matching rust-src: downloading $package failed: $(tail -n 1 "$apt/log")"
+    mkdir -p "$work/$version"
+    dpkg-deb --fsys-tarfile "$work"/rust-src_*.deb |
+        tar -x -C "$work/$version" --strip-components=4 "./usr/src/rustc-$version/library"
+    mv "$work/$version" "$fetch/rust-src/$version"
+    rm -rf "$work"
+    echo "fetched: rust-src $package"
+}
+
+# QEMU of 10.1 or later (vfio-user-pci) and everything it needs, down to libc: its own loader runs it.
+qemu() {
+    [ ! -x "$fetch/qemu/usr/bin/qemu-system-x86_64" ] || return 0
+    private_lists main trixie trixie-backports
+    work=$fetch/qemu.part
+    rm -rf "$work"
+    mkdir -p "$work/root"
+    : >"$work/status"
+    # With an empty list of installed packages, all that QEMU depends on is fetched.
+    private_apt apt-get -y --download-only --no-install-recommends -o Dir::State::status="$work/status" \
+        -t trixie-backports install qemu-system-x86 busybox-static >"$apt/log" 2>&1 ||
+        skip "downloading QEMU failed: $(tail -n 1 "$apt/log")"
+    for package in "$apt"/cache/archives/*.deb; do
+        dpkg-deb -x "$package" "$work/root"
+    done
+    mv "$work/root" "$fetch/qemu"
+    rm -rf "$work" "$apt"/cache/archives/*.deb
+    echo "fetched: $(find "$fetch/qemu/usr/share/doc" -name 'qemu-system-x86' | head -n 1 | xargs -r basename)"
+}
+
 case "${1:-}" in
 firmware)
     firmware
+    ;;
+rust-src)
+    rust_src
+    ;;
+qemu)
+    qemu
     ;;
 apt-update)
     # For private_lists, which gives it a time limit.
@@ -121,7 +170,7 @@ apt-update)
     private_apt apt-get update
     ;;
 *)
-    echo "usage: tests/fetch.sh firmware" >&2
+    echo "usage: tests/fetch.sh firmware|rust-src|qemu" >&2
     exit 2
     ;;
 esac

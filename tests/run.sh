@@ -178,6 +178,20 @@ done
 judge facts tests/corpus/facts --objects tests/corpus/co
 judge cases tests/corpus/cases --objects tests/corpus/co
 judge reject tests/corpus/malformed
+# script NAME COMMAND...: a script whose last line is `N passed, M failed`.
+script() {
+    local name=$1 log="$logs/${1// /-}.log" ok bad status
+    run_logged "$@"
+    status=$?
+    read -r ok bad < <(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed.*/\1 \2/p' "$log" | tail -n 1)
+    ok=${ok:-0} bad=${bad:-0}
+    [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    passed=$((passed + ok)) failed=$((failed + bad))
+    row "$name" $((ok + bad)) "$ok" 0 "$took"
+    while IFS= read -r why; do skip "$name: $why"; done < <(sed -n 's/^skipped: //p' "$log")
+}
+script "bare targets" tests/bare-targets.sh
+script "bare metal in QEMU" tests/bare/run.sh
 
 printf '\n%-34s %8s %8s %10s %6s\n' name checked matched deviations s
 for r in "${rows[@]}"; do

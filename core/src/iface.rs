@@ -419,7 +419,7 @@ pub trait Iface {
         let mut bytes = [0u8; 256];
         for chunk in dwords.chunks(64) {
             for (to, from) in bytes.chunks_exact_mut(4).zip(chunk) {
-                to.copy_from_slice(&from.to_le_bytes());
+                crate::slices::copy(to, &from.to_le_bytes());
             }
             let len = chunk.len().saturating_mul(4);
             self.write(buffer, at, bytes.get(..len).unwrap_or(&[]))?;

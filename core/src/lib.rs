@@ -18,3 +18,4 @@ pub mod program;
 pub mod queue;
 pub mod reg;
 pub mod runtime;
+mod slices;

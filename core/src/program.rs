@@ -10,13 +10,14 @@
 //!
 //! Layouts: ELF, and LLVM's AMDGPUUsage.
 
+use bytes::Bytes as _;
 use object::LittleEndian as LE;
 use object::elf::FileHeader64;
-use object::read::ReadRef;
 
 use crate::iface::{Properties, Target};
 use crate::queue::dispatch::{KernelRegs, Launch};
 
+mod bytes;
 pub mod descriptor;
 mod elf;
 mod error;
@@ -220,7 +221,7 @@ impl<'a> CodeObject<'a> {
             let source = s.data.get((from - s.vaddr) as usize..(to - s.vaddr) as usize);
             let target = out.get_mut((from - address) as usize..(to - address) as usize);
             if let (Some(source), Some(target)) = (source, target) {
-                target.copy_from_slice(source);
+                crate::slices::copy(target, source);
             }
         }
     }

@@ -185,7 +185,7 @@ impl<'b> Dwords<'b> {
         let needed = self.len.saturating_add(dwords.len());
         let capacity = self.buf.len();
         let to = self.buf.get_mut(self.len..needed).ok_or(QueueError::Overflow { needed, capacity })?;
-        to.copy_from_slice(dwords);
+        crate::slices::copy(to, dwords);
         self.len = needed;
         Ok(())
     }

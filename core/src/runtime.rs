@@ -291,7 +291,7 @@ impl<I: Iface> Runtime<I> {
         }
         let half = self.staging.size / 2;
         let mut at = 0u64;
-        for (i, chunk) in data.chunks(usize::try_from(half).unwrap_or(0x1000)).enumerate() {
+        for (i, chunk) in data.chunks(usize::try_from(half).unwrap_or(0x1000).max(1)).enumerate() {
             let part = self.staging_half(i)?;
             self.iface.write(&part, 0, chunk)?;
             let len = chunk.len() as u64;
@@ -309,7 +309,7 @@ impl<I: Iface> Runtime<I> {
             self.synchronize()?;
             return Ok(self.iface.read(src, 0, out)?);
         }
-        let half = usize::try_from(self.staging.size / 2).unwrap_or(0x1000);
+        let half = usize::try_from(self.staging.size / 2).unwrap_or(0x1000).max(1);
         let total = out.len() as u64;
         let start = |i: usize| (i as u64).saturating_mul(half as u64);
         let mut chunks = out.chunks_mut(half).enumerate().peekable();

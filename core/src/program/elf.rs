@@ -2,9 +2,8 @@
 
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, NoteHeader64, ProgramHeader64, SectionHeader64, Sym64};
-use object::read::ReadRef;
-use object::read::elf::Sym;
 
+use super::bytes::Bytes as _;
 use super::{MAX_IMAGE, ProgramError};
 
 /// A part of the image to be loaded.
@@ -345,7 +344,7 @@ impl<'a> Tables<'a> {
     fn table_symbols(&self, index: usize) -> impl Iterator<Item = Symbol<'a>> + use<'a> {
         let tables = *self;
         let (symbols, strings) = self.symbol_table(index).unwrap_or((&[], &[]));
-        symbols.iter().filter(|s| !s.is_undefined(LE)).filter_map(move |s| {
+        symbols.iter().filter(|s| s.st_shndx.get(LE) != elf::SHN_UNDEF).filter_map(move |s| {
             let name = string_at(strings, s.st_name.get(LE))?;
             Some(Symbol { name, value: tables.symbol_address(s)?, size: s.st_size.get(LE) })
         })

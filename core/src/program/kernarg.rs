@@ -7,6 +7,7 @@ use super::descriptor::{KernelDescriptor, UserSgpr};
 use super::metadata::ValueKind;
 use super::{Kernel, Name, ProgramError};
 use crate::queue::dispatch::{Launch, MAX_USER_SGPRS, ScratchMem};
+use crate::slices::copy;
 
 /// `hsa_kernel_dispatch_packet_t` of `hsa.h`: where kernels look up sizes of grid and workgroup.
 #[derive(
@@ -164,7 +165,7 @@ impl<'a> Kernel<'a> {
                     given: bytes.len(),
                 });
             }
-            self.place(out, arg.offset, arg.size)?.copy_from_slice(bytes);
+            copy(self.place(out, arg.offset, arg.size)?, bytes);
         }
         if takes != args.len() {
             return Err(ProgramError::ArgCount { name: Name::new(self.name), takes, given: args.len() });
@@ -175,7 +176,7 @@ impl<'a> Kernel<'a> {
     /// Writes bytes at an offset, for kernels without metadata.
     pub fn fill_raw(&self, offset: u32, bytes: &[u8], out: &mut [u8]) -> Result<(), ProgramError> {
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        self.place(out, offset, size)?.copy_from_slice(bytes);
+        copy(self.place(out, offset, size)?, bytes);
         Ok(())
     }
 
@@ -249,12 +250,12 @@ impl KernelDescriptor {
             let to = out.get_mut(first..first + count).ok_or(what)?;
             let pair = |v: u64| [v as u32, (v >> 32) as u32];
             match what {
-                UserSgpr::PrivateSegmentBuffer => to.copy_from_slice(&from.scratch.descriptor()),
-                UserSgpr::DispatchPtr => to.copy_from_slice(&pair(from.dispatch_packet)),
-                UserSgpr::KernargSegmentPtr => to.copy_from_slice(&pair(from.kernargs)),
-                UserSgpr::DispatchId => to.copy_from_slice(&pair(from.dispatch_id)),
-                UserSgpr::FlatScratchInit => to.copy_from_slice(&pair(from.scratch.va)),
-                UserSgpr::PrivateSegmentSize => to.copy_from_slice(&[self.private_segment_size]),
+                UserSgpr::PrivateSegmentBuffer => copy(to, &from.scratch.descriptor()),
+                UserSgpr::DispatchPtr => copy(to, &pair(from.dispatch_packet)),
+                UserSgpr::KernargSegmentPtr => copy(to, &pair(from.kernargs)),
+                UserSgpr::DispatchId => copy(to, &pair(from.dispatch_id)),
+                UserSgpr::FlatScratchInit => copy(to, &pair(from.scratch.va)),
+                UserSgpr::PrivateSegmentSize => copy(to, &[self.private_segment_size]),
                 UserSgpr::KernargPreload => {
                     let (_, skip) = self.preload();
                     let words = from.kernarg_bytes.chunks_exact(4).skip(skip as usize);

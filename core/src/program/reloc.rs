@@ -5,9 +5,8 @@
 
 use object::LittleEndian as LE;
 use object::elf::{self, Rela64, Sym64};
-use object::read::ReadRef;
-use object::read::elf::Sym;
 
+use super::bytes::Bytes as _;
 use super::elf::{Tables, string_at};
 use super::{Name, ProgramError};
 
@@ -184,7 +183,7 @@ fn relocation<'a>(
     let (table, strings) = symbols.ok_or(ProgramError::NoSymbol { index })?;
     let sym = table.get(index as usize).ok_or(ProgramError::NoSymbol { index })?;
     out.symbol = Some(string_at(strings, sym.st_name.get(LE)).unwrap_or(""));
-    if sym.is_undefined(LE) {
+    if sym.st_shndx.get(LE) == elf::SHN_UNDEF {
         out.weak = sym.st_bind() == elf::STB_WEAK;
     } else {
         out.symbol_value = Some(tables.symbol_address(sym).ok_or(ProgramError::NoSymbol { index })?);

@@ -102,13 +102,18 @@ impl Ring {
         self.put / self.unit()
     }
 
+    /// A position in the ring. Its size is never 0, which the compiler cannot know.
+    fn wrap(&self, at: u64) -> u64 {
+        at.checked_rem(self.size).unwrap_or(0)
+    }
+
     /// Looks at the read pointers and returns the bytes not yet consumed.
     pub fn used(&mut self, iface: &mut impl Iface) -> Result<u64, QueueError> {
         let mut used = 0;
         for q in &self.queues {
             let read = iface.read64(&q.pointers, q.read_ptr as u64)?;
-            let read = read.wrapping_mul(self.unit()) % self.size;
-            used = used.max((self.put % self.size).wrapping_sub(read) % self.size);
+            let read = self.wrap(read.wrapping_mul(self.unit()));
+            used = used.max(self.wrap(self.wrap(self.put).wrapping_sub(read)));
         }
         self.read = self.put - used.min(self.put);
         Ok(used)
@@ -160,9 +165,9 @@ impl Ring {
     /// Appends dwords at the write position, which may wrap. Space was reserved.
     fn append(&mut self, iface: &mut impl Iface, dwords: &[u32]) -> Result<(), QueueError> {
         let Some(ring) = self.queues.first().map(|q| q.ring) else { return Ok(()) };
-        let at = self.put % self.size;
+        let at = self.wrap(self.put);
         let fits = ((self.size - at) / 4) as usize;
-        let (now, rest) = dwords.split_at(fits.min(dwords.len()));
+        let (now, rest) = dwords.split_at_checked(fits).unwrap_or((dwords, &[]));
         iface.write_dwords(&ring, at, now)?;
         if !rest.is_empty() {
             iface.write_dwords(&ring, 0, rest)?;
@@ -225,7 +230,7 @@ impl Ring {
         // INDIRECT_BUFFER (4 dwords), then a NOP header that covers padding and packets.
         const HEAD: u64 = 5;
         let ring_dwords = self.size / 4;
-        let start = (self.put / 4 + HEAD) % ring_dwords;
+        let start = self.wrap(self.put + HEAD * 4) / 4;
         let pad = if start + len > ring_dwords { ring_dwords - start } else { 0 };
         let skip = pad + len;
         if skip as usize > pm4::MAX_BODY {
@@ -233,8 +238,7 @@ impl Ring {
         }
         self.reserve(iface, (HEAD + skip) * 4, timeout_us)?;
         let base = self.queues.first().map_or(0, |q| q.ring.va);
-        let [lo, hi, size] =
-            pm4::indirect_body(base.wrapping_add((start + pad) % ring_dwords * 4), len as u32)?;
+        let [lo, hi, size] = pm4::indirect_body(base.wrapping_add(self.wrap((start + pad) * 4)), len as u32)?;
         let head = [
             pm4::header(op::opcode::INDIRECT_BUFFER, 3),
             lo,
@@ -287,7 +291,7 @@ impl Ring {
         timeout_us: u64,
     ) -> Result<(), QueueError> {
         self.expect(QueueKind::Sdma)?;
-        let to_end = self.size - self.put % self.size;
+        let to_end = self.size - self.wrap(self.put);
         let (mut sum, mut tail, mut fits) = (0usize, 0usize, true);
         for len in lengths {
             sum = sum.saturating_add(len);
@@ -307,7 +311,7 @@ impl Ring {
         if whole {
             tail = 0;
         }
-        let (first, second) = dwords.split_at(tail);
+        let (first, second) = dwords.split_at_checked(tail).unwrap_or((dwords, &[]));
         let needed = if second.is_empty() { bytes(tail) } else { to_end + bytes(second.len()) };
         self.reserve(iface, needed, timeout_us)?;
         self.append(iface, first)?;
@@ -329,7 +333,7 @@ impl Ring {
     ) -> Result<(), QueueError> {
         self.expect(QueueKind::Sdma)?;
         let packet = sdma::indirect(va, len)?;
-        let to_end = self.size - self.put % self.size;
+        let to_end = self.size - self.wrap(self.put);
         let end = self.put / 4 + INDIRECT_DWORDS as u64;
         let mut pad = (end.next_multiple_of(8) - end) * 4;
         if pad + INDIRECT_DWORDS as u64 * 4 > to_end {

@@ -311,15 +311,15 @@ impl<'a> Client<'a> {
         if vram.is_some() {
             flags |= REGION_FLAG_MMAP | REGION_FLAG_CAPS;
             needed += SPARSE_ONE;
-        }
-        let complete = argsz as usize >= needed;
-        if vram.is_some() && complete {
+            // Also where the client left no room for it: QEMU takes 0 for a broken answer before it
+            // looks at `argsz` and asks again with more room.
             caps_at = REGION_INFO as u32;
         }
+        let complete = argsz as usize >= needed;
         let mut reply = bytes(&[needed as u32, flags, index, caps_at]);
         reply.extend(size.to_le_bytes());
         reply.extend(0u64.to_le_bytes());
-        if caps_at != 0 {
+        if caps_at != 0 && complete {
             // Capability 1, version 1, no next one; one area: the whole window.
             reply.extend(bytes(&[1 | 1 << 16, 0, 1, 0]));
             reply.extend(0u64.to_le_bytes());
