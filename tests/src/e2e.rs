@@ -55,7 +55,7 @@ impl Bench {
         firmware: &mut dyn FirmwareSource,
         cold: bool,
     ) -> Result<boot::Report, amdev_core::error::Error> {
-        probe.boot(firmware, boot::Options { cold }, &mut |_| ())
+        probe.boot(firmware, boot::Options { cold, ..Default::default() }, &mut |_| ())
     }
 
     /// Boots with synthetic firmware and makes queues.
