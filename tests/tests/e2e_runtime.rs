@@ -180,7 +180,8 @@ fn timestamps_grow_and_agree_with_the_clock_of_the_device() {
         let ticket = runtime.launch(&work, Some(&timing)).unwrap();
         runtime.wait(ticket, 10_000_000).unwrap();
         let (took, outside) = (runtime.elapsed_us(&timing).unwrap(), bench.gpu.now_us() - before);
-        assert!(took > 0.0 && took <= outside as f64, "{took} us inside {outside} us");
+        // The clock counts whole microseconds: up to one is missing at each end.
+        assert!(took > 0.0 && took <= outside as f64 + 2.0, "{took} us inside {outside} us");
         times.push(took);
     }
     assert!(times[1] > times[0], "64 workgroups take longer than one: {times:?}");
@@ -268,13 +269,13 @@ fn a_device_can_be_booted_again_by_the_process_that_shut_it_down() {
 }
 
 #[test]
-fn a_process_that_ends_without_an_orderly_end_makes_the_next_boot_reset_the_gpu() {
+fn queues_of_a_process_that_ends_without_an_orderly_end_are_taken_down_by_the_next_boot() {
     let bench = Bench::new("navi31");
     let (mut runtime, _) = bench.start();
     round_trip(&mut runtime, 100);
     drop(runtime);
     let (mut runtime, path) = bench.start();
-    assert_eq!(path, Path::Reset);
+    assert_eq!(path, Path::Warm);
     round_trip(&mut runtime, 100);
     assert_eq!(bench.rules(), []);
 }

@@ -305,7 +305,7 @@ fn corrupted_tables_of_registers_and_scratch_fail() {
     let file = path(&dir, "program.json");
     values_count("program", &file, &[], &[("/0/rsrc1", "0x60af0002".into())]);
     let file = path(&dir, "tlsf.json");
-    values_count("tlsf", &file, &[], &[("/0/final_blocks/0/2", json!(false)), ("/1/ops/0/1", json!("0x1"))]);
+    values_count("tlsf", &file, &[], &[("/0/final_blocks/0/2", json!(true)), ("/1/ops/0/1", json!("0x3000"))]);
     rows_count("tlsf", &file, &[], "/0/final_blocks", 0);
     let file = path(&dir, "queues.json");
     let (list, dword) = ("/targets/gfx1100/compute/am/1/dwords", "/targets/gfx1100/compute/am/1/dwords/5");
