@@ -1,5 +1,6 @@
 //! Shared helpers of the tests: where the data lies and how to read it.
 
+pub mod e2e;
 pub mod fuzz;
 pub mod golden_cases;
 pub mod golden_device;

@@ -70,6 +70,19 @@ impl Allocation {
     fn piece(&self, offset: u64) -> u64 {
         self.iova + offset / PIECE * (2 * PIECE)
     }
+
+    /// A range as the device sees it: bus addresses and lengths.
+    fn segments(&self, offset: u64, len: usize) -> impl Iterator<Item = (u64, usize)> {
+        let end = offset + len as u64;
+        let mut at = offset;
+        std::iter::from_fn(move || {
+            let within = at % PIECE;
+            let size = (PIECE - within).min(end - at);
+            let segment = (self.piece(at) + within, size as usize);
+            at += size;
+            (size > 0).then_some(segment)
+        })
+    }
 }
 
 /// The core's bus for a simulated GPU.
@@ -227,13 +240,19 @@ impl Dma for SimBus {
         Ok(Segment { addr: a.piece(offset) + within, len: (PIECE - within).min(a.len - offset) })
     }
     fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        let memory = self.allocation(handle, offset, buf.len() as u64)?.memory.lock();
-        buf.copy_from_slice(&memory[offset as usize..][..buf.len()]);
+        let a = self.allocation(handle, offset, buf.len() as u64)?;
+        buf.copy_from_slice(&a.memory.lock()[offset as usize..][..buf.len()]);
+        for (addr, len) in a.segments(offset, buf.len()) {
+            self.gpu.host_reads(addr, len);
+        }
         Ok(())
     }
     fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        let mut memory = self.allocation(handle, offset, data.len() as u64)?.memory.lock();
-        memory[offset as usize..][..data.len()].copy_from_slice(data);
+        let a = self.allocation(handle, offset, data.len() as u64)?;
+        a.memory.lock()[offset as usize..][..data.len()].copy_from_slice(data);
+        for (addr, len) in a.segments(offset, data.len()) {
+            self.gpu.host_writes(addr, len);
+        }
         Ok(())
     }
 }

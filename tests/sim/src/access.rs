@@ -3,6 +3,7 @@
 
 use crate::config::Fault;
 use crate::device::Device;
+use crate::gmc::Place;
 use crate::gpu::BusFault;
 use crate::pci::{BAR2_LEN, BAR5_LEN, ConfigEvent, ROM_LEN};
 use crate::regs::Action;
@@ -89,6 +90,8 @@ impl Device {
                     buf.fill(0xff);
                     return Ok(());
                 }
+                self.psp_memory_read_early(offset, len);
+                self.cpu_loads(Place::Vram(offset), len);
                 self.vram.cpu_read(offset, buf);
             }
             5 => {
@@ -122,7 +125,8 @@ impl Device {
         if !self.alive() {
             return Ok(());
         }
-        let len = data.len();
+        let (len, now) = (data.len(), self.time());
+        self.wake_queues(now);
         match bar {
             0 => {
                 self.spend(VRAM_WRITE_NS_PER_KIB * (len as u64) / 1024);
@@ -137,6 +141,8 @@ impl Device {
                 self.guard(offset, len, None);
                 self.psp_memory_in_use(offset, len);
                 self.ring_memory_in_use(offset, len);
+                self.cpu_stores(Place::Vram(offset), len);
+                self.cpu_stores_entry(offset, data);
                 self.vram.cpu_write(offset, data);
             }
             5 => {

@@ -14,6 +14,7 @@ use crate::regs::RegFile;
 use crate::smu::Smu;
 use crate::violation::{Rule, Violation};
 use crate::vram::Vram;
+use crate::watch::Watch;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
@@ -53,6 +54,7 @@ pub(crate) struct Device {
     pub(crate) smu: Smu,
     pub(crate) gfx: Gfx,
     pub(crate) ih: Ih,
+    pub(crate) watch: Watch,
     pub(crate) violations: Vec<Violation>,
     pub(crate) counts: Counts,
     pub(crate) present: bool,
@@ -82,6 +84,7 @@ impl Device {
             smu: Smu::default(),
             gfx: Gfx::default(),
             ih: Ih::default(),
+            watch: Watch::default(),
             violations: Vec::new(),
             counts: Counts::default(),
             present: true,
@@ -343,6 +346,7 @@ impl Device {
         self.smu.reset();
         self.gfx.reset();
         self.ih.reset();
+        self.watch.reset();
         self.structures.clear();
         self.events.clear();
         self.resetting = true;
@@ -415,6 +419,10 @@ impl Env for Device {
 
     fn field(&self, reg: &str, field: &str) -> Option<(u8, u8)> {
         self.regs.field(reg, field)
+    }
+
+    fn executing(&mut self, position: u64) {
+        self.watch.executes(position);
     }
 
     fn interrupt(&mut self, interrupt: Interrupt) {

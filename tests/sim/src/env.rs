@@ -90,6 +90,11 @@ pub trait Env {
     /// Lowest bit and width of a field (`PQ_SIZE` style upper-case names as in the headers).
     fn field(&self, reg: &str, field: &str) -> Option<(u8, u8)>;
 
+    /// The engine goes on to the packet at this position of its ring, in the unit of its write pointer.
+    fn executing(&mut self, position: u64) {
+        let _ = position;
+    }
+
     /// Sends an interrupt to the IH.
     fn interrupt(&mut self, interrupt: Interrupt);
 

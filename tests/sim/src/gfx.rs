@@ -7,6 +7,7 @@ use crate::device::{Device, Event};
 use crate::env::{Hub, Progress};
 use crate::sdma::SdmaQueue;
 use crate::violation::Rule;
+use crate::watch::QueueId;
 
 const AUTOLOAD_NS: u64 = 8_000_000;
 const SAFE_MODE_NS: u64 = 5_000;
@@ -14,8 +15,10 @@ const DEQUEUE_NS: u64 = 50_000;
 /// Instructions that a compute queue runs before time is looked at.
 const COMPUTE_BUDGET: u32 = 4096;
 const SDMA_BUDGET: u32 = 16;
-/// A queue that waits looks again after this time.
+/// A queue that waits looks again after this time; twice as long each time that nothing happened
+/// meanwhile, up to the second.
 const POLL_NS: u64 = 1_000;
+const MAX_POLL_NS: u64 = 64_000;
 
 /// RLC_RLCS_BOOTLOAD_STATUS when autoload is complete.
 const BOOTLOADED: u32 = 0x8000_003f;
@@ -29,6 +32,29 @@ pub(crate) struct Running<Q> {
     pub(crate) queue: Option<Q>,
     pub(crate) busy_until: u64,
     pub(crate) idle: bool,
+    /// When it looks again if it waits; 0 if it does not.
+    pub(crate) poll_ns: u64,
+}
+
+impl<Q> Running<Q> {
+    /// The queue has had its turn; the next is due then at the earliest.
+    fn ran(&mut self, queue: Q, progress: Progress, moved: bool, due: u64) {
+        self.poll_ns = match progress {
+            Progress::Waiting if moved => POLL_NS,
+            Progress::Waiting => (2 * self.poll_ns).clamp(POLL_NS, MAX_POLL_NS),
+            _ => 0,
+        };
+        self.busy_until = due + self.poll_ns.saturating_sub(POLL_NS);
+        self.idle = matches!(progress, Progress::Idle | Progress::Halted);
+        self.queue = Some(queue);
+    }
+
+    fn wake(&mut self, now: u64) {
+        if self.poll_ns > POLL_NS {
+            self.poll_ns = POLL_NS;
+            self.busy_until = self.busy_until.min(now + POLL_NS);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -201,6 +227,7 @@ impl Device {
     }
 
     pub(crate) fn hqd_dequeued(&mut self, bank: u32) {
+        self.watch.removed(QueueId::Compute(bank));
         self.gfx.compute.retain(|q| q.key.0 != bank);
         for name in ["CP_HQD_ACTIVE", "CP_HQD_DEQUEUE_REQUEST"] {
             if let Some(a) = self.regs.addr(name) {
@@ -232,6 +259,7 @@ impl Device {
         let now = self.time();
         let Some(mut q) = self.gfx.compute.get_mut(index).and_then(|r| r.queue.take()) else { return };
         q.set_wptr(self, wptr);
+        self.watch.submitted(QueueId::Compute(self.gfx.compute[index].key.0), wptr);
         let running = &mut self.gfx.compute[index];
         running.queue = Some(q);
         running.idle = false;
@@ -244,6 +272,7 @@ impl Device {
         let Some(index) = self.gfx.sdma.iter().position(|q| q.key == key) else { return };
         let Some(mut q) = self.gfx.sdma[index].queue.take() else { return };
         q.set_wptr(self, wptr);
+        self.watch.submitted(QueueId::Sdma(key.0, key.1), wptr);
         let running = &mut self.gfx.sdma[index];
         running.queue = Some(q);
         running.idle = false;
@@ -280,6 +309,12 @@ impl Device {
         }
     }
 
+    /// Memory or a register changed, on which a queue may wait.
+    pub(crate) fn wake_queues(&mut self, now: u64) {
+        self.gfx.compute.iter_mut().for_each(|q| q.wake(now));
+        self.gfx.sdma.iter_mut().for_each(|q| q.wake(now));
+    }
+
     /// When the next queue has something to do.
     pub(crate) fn next_engine(&self) -> Option<u64> {
         let compute = self.gfx.compute.iter().filter(|q| !q.idle).map(|q| q.busy_until);
@@ -302,18 +337,23 @@ impl Device {
             }
             let key = r.key;
             let Some(mut q) = r.queue.take() else { continue };
+            let before = q.rptr();
             let progress = if self.config.hangs(Stage::Compute) {
                 Progress::Waiting
             } else {
                 self.engine_ns = 0;
+                self.watch.runs(Some(QueueId::Compute(key.0)));
+                self.watch.executes(q.rptr());
                 q.run(self, COMPUTE_BUDGET)
             };
-            let due = self.next_turn(now, progress);
-            let rptr = q.rptr();
+            self.watch.runs(None);
+            let (due, rptr) = (self.next_turn(now, progress), q.rptr());
+            let moved = progress != Progress::Waiting || rptr != before;
             if let Some(r) = self.gfx.compute.iter_mut().find(|r| r.key == key) {
-                r.busy_until = due;
-                r.idle = matches!(progress, Progress::Idle | Progress::Halted);
-                r.queue = Some(q);
+                r.ran(q, progress, moved, due);
+            }
+            if moved {
+                self.wake_queues(due);
             }
             if let Some(a) = self.regs.addr("CP_HQD_PQ_RPTR") {
                 self.regs.set_at(a, key.0, rptr as u32);
@@ -326,19 +366,26 @@ impl Device {
             }
             let key = r.key;
             let Some(mut q) = r.queue.take() else { continue };
+            let before = q.rptr();
             let progress = if self.config.hangs(Stage::Sdma) {
                 Progress::Waiting
             } else {
                 self.engine_ns = 0;
+                self.watch.runs(Some(QueueId::Sdma(key.0, key.1)));
+                self.watch.executes(q.rptr());
                 q.run(self, SDMA_BUDGET)
             };
-            let due = self.next_turn(now, progress);
-            let (rptr, p) = (q.rptr(), format!("SDMA{}_QUEUE{}_RB_RPTR", key.0, key.1));
+            self.watch.runs(None);
+            let (due, rptr) = (self.next_turn(now, progress), q.rptr());
+            let moved = progress != Progress::Waiting || rptr != before;
             if let Some(r) = self.gfx.sdma.iter_mut().find(|r| r.key == key) {
-                r.busy_until = due;
-                r.idle = matches!(progress, Progress::Idle | Progress::Halted);
-                r.queue = Some(q);
+                r.ran(q, progress, moved, due);
             }
+            if !moved {
+                continue;
+            }
+            self.wake_queues(due);
+            let p = format!("SDMA{}_QUEUE{}_RB_RPTR", key.0, key.1);
             self.regs.put(&p, rptr as u32);
             self.regs.put(&format!("{p}_HI"), (rptr >> 32) as u32);
         }

@@ -61,6 +61,8 @@ pub(crate) struct Gmc {
     /// Semaphores taken, by hub and engine.
     pub(crate) sems: HashMap<(Hub, u8), bool>,
     reporting: bool,
+    /// VRAM offset of the entry at which the last walk ended.
+    missed: Option<u64>,
     /// Apertures by hub, until a register changes.
     apertures: [Option<Apertures>; 2],
 }
@@ -179,6 +181,7 @@ impl Device {
 
     /// Walks the tables; the leaf with the address of the page that holds `va`.
     fn walk(&mut self, hub: Hub, vmid: u8, va: u64) -> Result<u64, Cause> {
+        self.gmc.missed = None;
         let ctx = format!("VM_CONTEXT{vmid}_");
         let gfx12 = self.config.chip.gfx12();
         let name = format!("{}{ctx}CNTL", prefix(hub));
@@ -216,6 +219,7 @@ impl Device {
             }
             let entry = self.table_entry(table, system, index, depth - level + 1)?;
             if entry & VALID == 0 {
+                self.gmc.missed = (!system).then_some(table + index * 8);
                 return Err(if level == 0 { Cause::Permission(1) } else { Cause::Walk(depth - level + 1) });
             }
             let leaf = match (gfx12, level) {
@@ -370,6 +374,9 @@ impl Device {
                 ..Interrupt::default()
             });
         }
+        if let Some(entry) = self.gmc.missed.take() {
+            self.engine_misses(who, entry, va);
+        }
         self.gmc.reporting = false;
         fault
     }
@@ -397,12 +404,14 @@ impl Device {
                         );
                     }
                     self.vram.engine_read(offset, part);
+                    self.engine_touches(who, place, n, false);
                 }
                 Place::System(addr) => {
                     if let Err(why) = self.bus_read(addr, part) {
                         self.refused(who, at, addr, why);
                         return Err(self.fault(who, at, Cause::Mapping));
                     }
+                    self.engine_touches(who, place, n, false);
                 }
             }
             done += n;
@@ -425,12 +434,14 @@ impl Device {
                     }
                     self.guard(offset, n, who);
                     self.vram.engine_write(offset, part);
+                    self.engine_touches(who, place, n, true);
                 }
                 Place::System(addr) => {
                     if let Err(why) = self.bus_write(addr, part) {
                         self.refused(who, at, addr, why);
                         return Err(self.fault(who, at, Cause::Mapping));
                     }
+                    self.engine_touches(who, place, n, true);
                 }
             }
             done += n;

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Fault};
 use crate::device::Device;
+use crate::gmc::Place;
 use crate::host::{DmaAccess, DmaMap, HostMemory, Unmapped};
 use crate::pci::{BAR2_LEN, BAR5_LEN, ROM_LEN};
 use crate::violation::Violation;
@@ -149,6 +150,19 @@ impl SimGpu {
         device.config.faults = faults;
         device.counts = Counts::default();
         device.take_interrupts();
+    }
+
+    /// The CPU has read `len` bytes of memory that is mapped at this bus address.
+    pub fn host_reads(&self, iova: u64, len: usize) {
+        self.lock().cpu_loads(Place::System(iova), len)
+    }
+
+    /// The CPU has written `len` bytes of memory that is mapped at this bus address.
+    pub fn host_writes(&self, iova: u64, len: usize) {
+        let mut device = self.lock();
+        let now = device.time();
+        device.wake_queues(now);
+        device.cpu_stores(Place::System(iova), len);
     }
 
     /// Microseconds since power on.

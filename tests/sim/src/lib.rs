@@ -37,6 +37,7 @@ mod smu;
 mod tlb;
 pub mod violation;
 mod vram;
+mod watch;
 
 pub use config::{Config, ConfigError, Fault, Stage, State};
 pub use gpu::{BusFault, Counts, SimGpu};

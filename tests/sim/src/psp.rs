@@ -50,8 +50,10 @@ pub(crate) struct Psp {
     pub(crate) images: BTreeMap<u32, u64>,
     pub(crate) last_image: u32,
     pub(crate) autoload: bool,
-    /// VRAM range of what is being read.
-    reading: Option<(u64, u64)>,
+    /// VRAM ranges of what is being read: a component; or frame, command and image.
+    reading: Vec<(u64, u64)>,
+    /// VRAM range of the command buffer in which an answer is pending.
+    answering: Option<(u64, u64)>,
 }
 
 impl Psp {
@@ -136,12 +138,44 @@ impl Device {
 
     /// The CPU writes VRAM that the PSP may still be reading.
     pub(crate) fn psp_memory_in_use(&mut self, offset: u64, len: usize) {
-        let Some((start, size)) = self.psp.reading else { return };
-        if (self.psp.bl_busy || self.psp.running) && offset < start + size && start < offset + len as u64 {
+        let end = offset + len as u64;
+        let hit = self.psp.reading.iter().any(|(start, size)| offset < start + size && *start < end);
+        if (self.psp.bl_busy || self.psp.running) && hit {
             self.violation(
                 Rule::MemoryInUse,
                 format!("the CPU writes VRAM {offset:#x} while the PSP reads it"),
             );
+        }
+    }
+
+    /// The CPU reads VRAM in which the PSP has still to write its answer.
+    pub(crate) fn psp_memory_read_early(&mut self, offset: u64, len: usize) {
+        let Some((start, size)) = self.psp.answering else { return };
+        if self.psp.running && offset < start + size && start < offset + len as u64 {
+            self.violation(
+                Rule::FenceNotAwaited,
+                format!("the CPU reads VRAM {offset:#x}, the buffer of a PSP command that is not done"),
+            );
+        }
+    }
+
+    /// Notes what the PSP reads and writes for the frame at its read pointer, where that is in VRAM.
+    fn psp_watch_command(&mut self) {
+        (self.psp.reading, self.psp.answering) = (Vec::new(), None);
+        let frame = self.psp.ring.as_ref().map(|r| r.base + u64::from(r.rptr) * 4);
+        let Some(at) = frame.and_then(|at| self.fb_offset(at)) else { return };
+        self.psp.reading.push((at, 64));
+        let mut bytes = [0; 64];
+        self.vram.engine_read(at, &mut bytes);
+        let Some(command) = self.fb_offset(pair(&bytes, 0)) else { return };
+        self.psp.reading.push((command, 1024));
+        self.psp.answering = Some((command, 1024));
+        self.vram.engine_read(command, &mut bytes);
+        // The commands with an image have its address and size in the same place.
+        if matches!(word(&bytes, 8), 6 | 0x20)
+            && let Some(image) = self.fb_offset(pair(&bytes, 28))
+        {
+            self.psp.reading.push((image, u64::from(word(&bytes, 36))));
         }
     }
 
@@ -162,7 +196,7 @@ impl Device {
         }
         let addr = u64::from(self.psp_val(36)) << 20;
         self.psp.bl_busy = true;
-        self.psp.reading = self.fb_offset(addr).map(|at| (at, 4096));
+        self.psp.reading = self.fb_offset(addr).map(|at| (at, 4096)).into_iter().collect();
         self.psp_put(35, 0);
         self.after(BL_NS, Event::Bootloader { component, addr });
     }
@@ -345,8 +379,7 @@ impl Device {
         let pending = self.psp.ring.as_ref().is_some_and(|r| r.rptr != wptr);
         if pending && !self.psp.running && !self.config.hangs(Stage::PspCommand) {
             self.psp.running = true;
-            let frame = self.psp.ring.as_ref().map(|r| r.base + u64::from(r.rptr) * 4);
-            self.psp.reading = frame.and_then(|at| self.fb_offset(at)).map(|at| (at, 64));
+            self.psp_watch_command();
             self.after(COMMAND_NS, Event::PspFrame);
         }
     }

@@ -7,6 +7,7 @@ use crate::gfx::Running;
 use crate::isa::Target;
 use crate::sdma::{SdmaQueue, SdmaQueueConfig, SdmaVersion};
 use crate::violation::Rule;
+use crate::watch::QueueId;
 
 /// UTCL2 client of the compute command processor.
 const CLIENT_CPC: u16 = 5;
@@ -20,6 +21,7 @@ impl Device {
     pub(crate) fn hqd_active(&mut self, value: u32) {
         let bank = self.regs.grbm() & 0x70f;
         self.gfx.compute.retain(|q| q.key.0 != bank);
+        self.watch.removed(QueueId::Compute(bank));
         if value & 1 == 0 {
             return;
         }
@@ -99,6 +101,7 @@ impl Device {
             doorbell: enabled.then_some(doorbell),
             queue: Some(ComputeQueue::new(config)),
             busy_until: 0,
+            poll_ns: 0,
             idle: true,
         });
     }
@@ -149,6 +152,7 @@ impl Device {
                 if on(value) && !on(old) {
                     self.sdma_activate(instance, queue, value);
                 } else if !on(value) {
+                    self.watch.removed(QueueId::Sdma(key.0, key.1));
                     self.gfx.sdma.retain(|q| q.key != key);
                 }
             }
@@ -223,12 +227,14 @@ impl Device {
         };
         let doorbell = self.sdma_doorbell(instance, queue);
         let key = (u32::from(instance), u32::from(queue));
+        self.watch.removed(QueueId::Sdma(key.0, key.1));
         self.gfx.sdma.retain(|q| q.key != key);
         self.gfx.sdma.push(Running {
             key,
             doorbell,
             queue: Some(SdmaQueue::new(config)),
             busy_until: 0,
+            poll_ns: 0,
             idle: rptr == wptr,
         });
     }

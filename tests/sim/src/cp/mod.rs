@@ -193,6 +193,9 @@ impl ComputeQueue {
                     return Progress::Idle;
                 }
                 left = left.saturating_sub(16);
+                if self.ib.is_empty() {
+                    env.executing(self.rptr);
+                }
                 self.step(env)
             };
             match result {

@@ -160,6 +160,9 @@ impl SdmaQueue {
             if self.ib.is_none() && self.rptr == self.wptr {
                 return Progress::Idle;
             }
+            if self.ib.is_none() {
+                env.executing(self.rptr);
+            }
             match self.step(env) {
                 Ok(()) => {}
                 Err(Stop::Wait) => return Progress::Waiting,
