@@ -1,5 +1,13 @@
 //! One line a file, and the exit code of them all.
 
+/// Prints a line; a closed pipe (`golden ... | head -1`) is no failure.
+macro_rules! say {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($arg)*);
+    }};
+}
+
 use std::path::Path;
 
 use amdev_tests::verdict::Verdict;
@@ -76,18 +84,18 @@ impl Printer {
         if !good {
             text += &format!(", {} DIFFERENT", line.differences.len().max(1));
         }
-        println!("{text}");
+        say!("{text}");
         for (name, n) in &line.deviations {
-            println!("    {n} × {name}");
+            say!("    {n} × {name}");
         }
         for note in &line.notes {
-            println!("    {note}");
+            say!("    {note}");
         }
         for d in line.differences.iter().take(self.show) {
-            println!("    differs: {d}");
+            say!("    differs: {d}");
         }
         if line.differences.len() > self.show {
-            println!("    … and {} more", line.differences.len() - self.show);
+            say!("    … and {} more", line.differences.len() - self.show);
         }
         self.files += 1;
         self.checked += line.total;
@@ -106,7 +114,7 @@ impl Printer {
 
     /// What this tool cannot do yet.
     pub(crate) fn not_yet(&mut self, command: &str, file: &Path) {
-        println!("{command} {}: 0/0, not possible yet", file.display());
+        say!("{command} {}: 0/0, not possible yet", file.display());
         self.files += 1;
         self.worst(3);
     }
@@ -114,14 +122,17 @@ impl Printer {
     /// The last line; the exit code.
     pub(crate) fn finish(self, command: &str) -> u8 {
         if self.files > 1 {
-            println!(
+            say!(
                 "{} files: {}/{}, {} by listed reasons",
-                self.files, self.matched, self.checked, self.deviations
+                self.files,
+                self.matched,
+                self.checked,
+                self.deviations
             );
         }
         if self.summary {
             let Printer { checked, matched, deviations, .. } = self;
-            println!("summary: golden-{command} checked={checked} matched={matched} deviations={deviations}");
+            say!("summary: golden-{command} checked={checked} matched={matched} deviations={deviations}");
         }
         self.code
     }
