@@ -1,1 +1,2 @@
-//! amdev over USB: ASM24 bridges, PCI behind the bridge; the amdev-usb command.
+//! Room for GPUs behind USB bridges (ASM24). Nothing is here yet; the command line in `cli` is complete
+//! without it.

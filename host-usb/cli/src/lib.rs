@@ -139,7 +139,7 @@ fn finish(result: anyhow::Result<Outcome>, json: bool) -> ExitCode {
         Err(error) => {
             let code = exit_code(&error);
             if !json {
-                eprintln!("error: {error:#}");
+                let _ = writeln!(std::io::stderr(), "error: {error:#}");
             }
             (if json { error_json(&error, code).to_string() + "\n" } else { String::new() }, code)
         }
@@ -147,7 +147,7 @@ fn finish(result: anyhow::Result<Outcome>, json: bool) -> ExitCode {
     // A closed pipe (`amdev list | head -1`) is no failure of the command.
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            eprintln!("error: standard output: {e}");
+            let _ = writeln!(std::io::stderr(), "error: standard output: {e}");
             ExitCode::from(1)
         }
         _ => ExitCode::from(code),

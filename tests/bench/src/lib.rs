@@ -1,1 +1,1 @@
-//! Benchmarks of amdev.
+//! Room for benchmarks; nothing is here yet.
