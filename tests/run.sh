@@ -190,8 +190,10 @@ script() {
     row "$name" $((ok + bad)) "$ok" 0 "$took"
     while IFS= read -r why; do skip "$name: $why"; done < <(sed -n 's/^skipped: //p' "$log")
 }
-script "bare targets" tests/bare-targets.sh
-script "bare metal in QEMU" tests/bare/run.sh
+if [ "$tier" = full ]; then
+    script "bare targets" tests/bare-targets.sh
+    script "bare metal in QEMU" tests/bare/run.sh
+fi
 
 printf '\n%-34s %8s %8s %10s %6s\n' name checked matched deviations s
 for r in "${rows[@]}"; do

@@ -173,7 +173,7 @@ fn job(lent: &'static mut Lent) -> Option<()> {
     let mut files = files.iter();
     let next = |_, _: &str| files.next().map(|f| Memory::new(*f)).ok_or(());
     let mut firmware = FirmwareSet::open(versions, next).ok()?;
-    let report = probe.boot(&mut firmware, Options { cold: false }, &mut |_| ()).ok()?;
+    let report = probe.boot(&mut firmware, Options::default(), &mut |_| ()).ok()?;
     let va = VaRange::new(va_blocks).ok()?;
     let gpu = probe.into_gpu(report.ready, boot_blocks, pool_blocks, &va).ok()?;
     let mut runtime = Runtime::new(gpu, Sizes::default()).ok()?;
