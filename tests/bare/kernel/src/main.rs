@@ -73,7 +73,7 @@ fn job(start_info: u64, score: &mut Score) -> Result<(), ()> {
     let open = |_, name: &str| file(name).map(Memory::new);
     let mut firmware = FirmwareSet::open(versions, open).map_err(failed("opening firmware"))?;
     let progress = &mut |event: &Event| say!("  {event:?}");
-    let report = probe.boot(&mut firmware, Options { cold: false }, progress).map_err(failed("booting"))?;
+    let report = probe.boot(&mut firmware, Options::default(), progress).map_err(failed("booting"))?;
     score.pass(format_args!("booted ({}: {})", report.path, report.reason));
 
     // Storage for the allocators' state is lent by whoever owns the memory: here, by this stack.
