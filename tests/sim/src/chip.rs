@@ -2,6 +2,10 @@
 //!
 //! Where each number comes from is told in `golden/README.md` ("What is real, what is assumed").
 
+mod ips;
+
+use ips::{Gfx11, Gfx12};
+
 /// One IP block of a GPU, as its discovery table lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ip {
@@ -22,8 +26,8 @@ pub struct Ip {
 pub struct GcInfo {
     /// Minor version of the table (1.minor).
     pub minor: u16,
-    /// The table's dwords after its header, in the header's order; the rest is zero.
-    pub dwords: &'static [(usize, u32)],
+    /// The first of the table's dwords after its header, in the header's order; the rest is zero.
+    pub dwords: [u32; 21],
     /// Dwords of the table after its header.
     pub len: usize,
 }
@@ -82,447 +86,50 @@ pub fn chip(name: &str) -> Option<&'static Chip> {
     CHIPS.iter().find(|c| c.name == name)
 }
 
-const NAVI31_IPS: &[Ip] = &[
-    Ip {
-        hw_id: 1,
-        name: "MP1",
-        instance: 0,
-        version: (13, 0, 0),
-        bases: &[0x16000, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00],
-    },
-    Ip {
-        hw_id: 255,
-        name: "MP0",
-        instance: 0,
-        version: (13, 0, 0),
-        bases: &[0x16000, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00],
-    },
-    Ip { hw_id: 3, name: "THM", instance: 0, version: (13, 0, 0), bases: &[0x16600, 0x2400c00] },
-    Ip {
-        hw_id: 4,
-        name: "SMUIO",
-        instance: 0,
-        version: (13, 0, 6),
-        bases: &[0x16800, 0x16a00, 0x440000, 0x2401000],
-    },
-    Ip { hw_id: 6, name: "CLKA", instance: 0, version: (13, 0, 1), bases: &[0x16c00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 1, version: (13, 0, 1), bases: &[0x16e00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 2, version: (13, 0, 1), bases: &[0x17000] },
-    Ip { hw_id: 6, name: "CLKA", instance: 3, version: (13, 0, 1), bases: &[0x17200] },
-    Ip {
-        hw_id: 11,
-        name: "GC",
-        instance: 0,
-        version: (11, 0, 0),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 0,
-        version: (6, 0, 0),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 1,
-        version: (6, 0, 0),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip { hw_id: 12, name: "VCN", instance: 0, version: (4, 0, 0), bases: &[0x7800, 0x7e00, 0x2403000] },
-    Ip { hw_id: 34, name: "MMHUB", instance: 0, version: (3, 0, 0), bases: &[0x1a000, 0x2408800] },
-    Ip { hw_id: 35, name: "ATHUB", instance: 0, version: (3, 0, 0), bases: &[0xc00, 0x2408c00] },
-    Ip { hw_id: 40, name: "OSSSYS", instance: 0, version: (6, 0, 0), bases: &[0x10a0, 0x240a000] },
-    Ip { hw_id: 41, name: "HDP", instance: 0, version: (6, 0, 0), bases: &[0xf20, 0x240a400] },
-    Ip { hw_id: 46, name: "DF", instance: 0, version: (4, 3, 0), bases: &[0x7000, 0x240b800] },
-    Ip { hw_id: 91, name: "LSDMA", instance: 0, version: (6, 0, 0), bases: &[0x45, 0x14c00] },
-    Ip { hw_id: 150, name: "UMC", instance: 0, version: (8, 10, 0), bases: &[0x14000, 0x2425800] },
-    Ip { hw_id: 150, name: "UMC", instance: 1, version: (8, 10, 0), bases: &[0x14800, 0x2426000] },
-    Ip { hw_id: 150, name: "UMC", instance: 2, version: (8, 10, 0), bases: &[0x15000, 0x2426800] },
-    Ip { hw_id: 150, name: "UMC", instance: 3, version: (8, 10, 0), bases: &[0x15800, 0x2427000] },
-    Ip { hw_id: 150, name: "UMC", instance: 4, version: (8, 10, 0), bases: &[0x16000, 0x2427800] },
-    Ip { hw_id: 150, name: "UMC", instance: 5, version: (8, 10, 0), bases: &[0x16800, 0x2428000] },
-    Ip { hw_id: 150, name: "UMC", instance: 6, version: (8, 10, 0), bases: &[0x17000, 0x2428800] },
-    Ip { hw_id: 150, name: "UMC", instance: 7, version: (8, 10, 0), bases: &[0x17800, 0x2429000] },
-    Ip {
-        hw_id: 271,
-        name: "DMU",
-        instance: 0,
-        version: (3, 2, 0),
-        bases: &[0x12, 0xc0, 0x34c0, 0x9000, 0x2403c00],
-    },
-    Ip {
-        hw_id: 108,
-        name: "NBIF",
-        instance: 0,
-        version: (4, 3, 0),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000, 0x4040000],
-    },
-    Ip {
-        hw_id: 70,
-        name: "PCIE",
-        instance: 0,
-        version: (4, 3, 0),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000],
-    },
-];
+const NAVI31: &[Ip] =
+    &ips::gfx11(&Gfx11 { gc: (11, 0, 0), sdma: (6, 0, 0), mp: (13, 0, 0), hub: (3, 0, 0), nbif: (4, 3, 0) });
+const NAVI32: &[Ip] =
+    &ips::gfx11(&Gfx11 { gc: (11, 0, 3), sdma: (6, 0, 3), mp: (13, 0, 10), hub: (3, 0, 0), nbif: (4, 3, 0) });
+const NAVI33: &[Ip] =
+    &ips::gfx11(&Gfx11 { gc: (11, 0, 2), sdma: (6, 0, 2), mp: (13, 0, 7), hub: (3, 0, 2), nbif: (4, 3, 1) });
+const NAVI44: &[Ip] = &ips::gfx12(&Gfx12 { gc: (12, 0, 0), sdma: (7, 0, 0), mp: (14, 0, 2) });
+const NAVI48: &[Ip] = &ips::gfx12(&Gfx12 { gc: (12, 0, 1), sdma: (7, 0, 1), mp: (14, 0, 3) });
 
-const NAVI32_IPS: &[Ip] = &[
-    Ip {
-        hw_id: 1,
-        name: "MP1",
-        instance: 0,
-        version: (13, 0, 10),
-        bases: &[0x16000, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00],
-    },
-    Ip {
-        hw_id: 255,
-        name: "MP0",
-        instance: 0,
-        version: (13, 0, 10),
-        bases: &[0x16000, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00],
-    },
-    Ip { hw_id: 3, name: "THM", instance: 0, version: (13, 0, 10), bases: &[0x16600, 0x2400c00] },
-    Ip {
-        hw_id: 4,
-        name: "SMUIO",
-        instance: 0,
-        version: (13, 0, 6),
-        bases: &[0x16800, 0x16a00, 0x440000, 0x2401000],
-    },
-    Ip { hw_id: 6, name: "CLKA", instance: 0, version: (13, 0, 1), bases: &[0x16c00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 1, version: (13, 0, 1), bases: &[0x16e00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 2, version: (13, 0, 1), bases: &[0x17000] },
-    Ip { hw_id: 6, name: "CLKA", instance: 3, version: (13, 0, 1), bases: &[0x17200] },
-    Ip {
-        hw_id: 11,
-        name: "GC",
-        instance: 0,
-        version: (11, 0, 3),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 0,
-        version: (6, 0, 3),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 1,
-        version: (6, 0, 3),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip { hw_id: 12, name: "VCN", instance: 0, version: (4, 0, 0), bases: &[0x7800, 0x7e00, 0x2403000] },
-    Ip { hw_id: 34, name: "MMHUB", instance: 0, version: (3, 0, 0), bases: &[0x1a000, 0x2408800] },
-    Ip { hw_id: 35, name: "ATHUB", instance: 0, version: (3, 0, 0), bases: &[0xc00, 0x2408c00] },
-    Ip { hw_id: 40, name: "OSSSYS", instance: 0, version: (6, 0, 0), bases: &[0x10a0, 0x240a000] },
-    Ip { hw_id: 41, name: "HDP", instance: 0, version: (6, 0, 0), bases: &[0xf20, 0x240a400] },
-    Ip { hw_id: 46, name: "DF", instance: 0, version: (4, 3, 0), bases: &[0x7000, 0x240b800] },
-    Ip { hw_id: 91, name: "LSDMA", instance: 0, version: (6, 0, 0), bases: &[0x45, 0x14c00] },
-    Ip { hw_id: 150, name: "UMC", instance: 0, version: (8, 10, 0), bases: &[0x14000, 0x2425800] },
-    Ip { hw_id: 150, name: "UMC", instance: 1, version: (8, 10, 0), bases: &[0x14800, 0x2426000] },
-    Ip { hw_id: 150, name: "UMC", instance: 2, version: (8, 10, 0), bases: &[0x15000, 0x2426800] },
-    Ip { hw_id: 150, name: "UMC", instance: 3, version: (8, 10, 0), bases: &[0x15800, 0x2427000] },
-    Ip { hw_id: 150, name: "UMC", instance: 4, version: (8, 10, 0), bases: &[0x16000, 0x2427800] },
-    Ip { hw_id: 150, name: "UMC", instance: 5, version: (8, 10, 0), bases: &[0x16800, 0x2428000] },
-    Ip { hw_id: 150, name: "UMC", instance: 6, version: (8, 10, 0), bases: &[0x17000, 0x2428800] },
-    Ip { hw_id: 150, name: "UMC", instance: 7, version: (8, 10, 0), bases: &[0x17800, 0x2429000] },
-    Ip {
-        hw_id: 271,
-        name: "DMU",
-        instance: 0,
-        version: (3, 2, 0),
-        bases: &[0x12, 0xc0, 0x34c0, 0x9000, 0x2403c00],
-    },
-    Ip {
-        hw_id: 108,
-        name: "NBIF",
-        instance: 0,
-        version: (4, 3, 0),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000, 0x4040000],
-    },
-    Ip {
-        hw_id: 70,
-        name: "PCIE",
-        instance: 0,
-        version: (4, 3, 0),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000],
-    },
-];
+/// In what the graphics cores differ.
+struct Shape {
+    se: u32,
+    wgp0_per_sa: u32,
+    rb_per_se: u32,
+    gl2c: u32,
+    gl2a: u32,
+}
 
-const NAVI33_IPS: &[Ip] = &[
-    Ip {
-        hw_id: 1,
-        name: "MP1",
-        instance: 0,
-        version: (13, 0, 7),
-        bases: &[0x16000, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00],
-    },
-    Ip {
-        hw_id: 255,
-        name: "MP0",
-        instance: 0,
-        version: (13, 0, 7),
-        bases: &[0x16000, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00],
-    },
-    Ip { hw_id: 3, name: "THM", instance: 0, version: (13, 0, 7), bases: &[0x16600, 0x2400c00] },
-    Ip {
-        hw_id: 4,
-        name: "SMUIO",
-        instance: 0,
-        version: (13, 0, 6),
-        bases: &[0x16800, 0x16a00, 0x440000, 0x2401000],
-    },
-    Ip { hw_id: 6, name: "CLKA", instance: 0, version: (13, 0, 1), bases: &[0x16c00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 1, version: (13, 0, 1), bases: &[0x16e00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 2, version: (13, 0, 1), bases: &[0x17000] },
-    Ip { hw_id: 6, name: "CLKA", instance: 3, version: (13, 0, 1), bases: &[0x17200] },
-    Ip {
-        hw_id: 11,
-        name: "GC",
-        instance: 0,
-        version: (11, 0, 2),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 0,
-        version: (6, 0, 2),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 1,
-        version: (6, 0, 2),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip { hw_id: 12, name: "VCN", instance: 0, version: (4, 0, 0), bases: &[0x7800, 0x7e00, 0x2403000] },
-    Ip { hw_id: 34, name: "MMHUB", instance: 0, version: (3, 0, 2), bases: &[0x1a000, 0x2408800] },
-    Ip { hw_id: 35, name: "ATHUB", instance: 0, version: (3, 0, 2), bases: &[0xc00, 0x2408c00] },
-    Ip { hw_id: 40, name: "OSSSYS", instance: 0, version: (6, 0, 0), bases: &[0x10a0, 0x240a000] },
-    Ip { hw_id: 41, name: "HDP", instance: 0, version: (6, 0, 0), bases: &[0xf20, 0x240a400] },
-    Ip { hw_id: 46, name: "DF", instance: 0, version: (4, 3, 0), bases: &[0x7000, 0x240b800] },
-    Ip { hw_id: 91, name: "LSDMA", instance: 0, version: (6, 0, 0), bases: &[0x45, 0x14c00] },
-    Ip { hw_id: 150, name: "UMC", instance: 0, version: (8, 10, 0), bases: &[0x14000, 0x2425800] },
-    Ip { hw_id: 150, name: "UMC", instance: 1, version: (8, 10, 0), bases: &[0x14800, 0x2426000] },
-    Ip { hw_id: 150, name: "UMC", instance: 2, version: (8, 10, 0), bases: &[0x15000, 0x2426800] },
-    Ip { hw_id: 150, name: "UMC", instance: 3, version: (8, 10, 0), bases: &[0x15800, 0x2427000] },
-    Ip { hw_id: 150, name: "UMC", instance: 4, version: (8, 10, 0), bases: &[0x16000, 0x2427800] },
-    Ip { hw_id: 150, name: "UMC", instance: 5, version: (8, 10, 0), bases: &[0x16800, 0x2428000] },
-    Ip { hw_id: 150, name: "UMC", instance: 6, version: (8, 10, 0), bases: &[0x17000, 0x2428800] },
-    Ip { hw_id: 150, name: "UMC", instance: 7, version: (8, 10, 0), bases: &[0x17800, 0x2429000] },
-    Ip {
-        hw_id: 271,
-        name: "DMU",
-        instance: 0,
-        version: (3, 2, 0),
-        bases: &[0x12, 0xc0, 0x34c0, 0x9000, 0x2403c00],
-    },
-    Ip {
-        hw_id: 108,
-        name: "NBIF",
-        instance: 0,
-        version: (4, 3, 1),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000, 0x4040000],
-    },
-    Ip {
-        hw_id: 70,
-        name: "PCIE",
-        instance: 0,
-        version: (4, 3, 1),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000],
-    },
-];
-
-const NAVI44_IPS: &[Ip] = &[
-    Ip {
-        hw_id: 1,
-        name: "MP1",
-        instance: 0,
-        version: (14, 0, 2),
-        bases: &[
-            0x16000, 0x16200, 0x1ce00, 0xdc0000, 0xe00000, 0xe40000, 0xe80000, 0xec0000, 0xf00000, 0x2400400,
-            0x243fc00, 0x244d400, 0x3200000, 0x3240000, 0x3280000,
-        ],
-    },
-    Ip {
-        hw_id: 255,
-        name: "MP0",
-        instance: 0,
-        version: (14, 0, 2),
-        bases: &[
-            0x16000, 0x16200, 0x1ce00, 0xdc0000, 0xe00000, 0xe40000, 0xe80000, 0xec0000, 0xf00000, 0x2400400,
-            0x243fc00, 0x244d400, 0x3200000, 0x3240000, 0x3280000,
-        ],
-    },
-    Ip { hw_id: 3, name: "THM", instance: 0, version: (14, 0, 2), bases: &[0x16600, 0x2400c00] },
-    Ip {
-        hw_id: 4,
-        name: "SMUIO",
-        instance: 0,
-        version: (14, 0, 2),
-        bases: &[0x16800, 0x16a00, 0x440000, 0x2401000],
-    },
-    Ip { hw_id: 6, name: "CLKA", instance: 0, version: (14, 0, 1), bases: &[0x16c00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 1, version: (14, 0, 1), bases: &[0x16e00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 2, version: (14, 0, 1), bases: &[0x17000] },
-    Ip { hw_id: 6, name: "CLKA", instance: 3, version: (14, 0, 1), bases: &[0x17200] },
-    Ip {
-        hw_id: 11,
-        name: "GC",
-        instance: 0,
-        version: (12, 0, 0),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 0,
-        version: (7, 0, 0),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 1,
-        version: (7, 0, 0),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip { hw_id: 12, name: "VCN", instance: 0, version: (5, 0, 0), bases: &[0x7800, 0x7e00, 0x2403000] },
-    Ip { hw_id: 34, name: "MMHUB", instance: 0, version: (4, 1, 0), bases: &[0x1a000, 0x2408800] },
-    Ip { hw_id: 35, name: "ATHUB", instance: 0, version: (4, 1, 0), bases: &[0xc00, 0x2408c00] },
-    Ip { hw_id: 40, name: "OSSSYS", instance: 0, version: (7, 0, 0), bases: &[0x10a0, 0x240a000] },
-    Ip { hw_id: 41, name: "HDP", instance: 0, version: (7, 0, 0), bases: &[0xf20, 0x240a400] },
-    Ip { hw_id: 46, name: "DF", instance: 0, version: (4, 15, 0), bases: &[0x7000, 0x240b800] },
-    Ip { hw_id: 91, name: "LSDMA", instance: 0, version: (7, 0, 0), bases: &[0x45, 0x14c00] },
-    Ip { hw_id: 150, name: "UMC", instance: 0, version: (8, 14, 0), bases: &[0x14000, 0x2425800] },
-    Ip { hw_id: 150, name: "UMC", instance: 1, version: (8, 14, 0), bases: &[0x14800, 0x2426000] },
-    Ip { hw_id: 150, name: "UMC", instance: 2, version: (8, 14, 0), bases: &[0x15000, 0x2426800] },
-    Ip { hw_id: 150, name: "UMC", instance: 3, version: (8, 14, 0), bases: &[0x15800, 0x2427000] },
-    Ip { hw_id: 150, name: "UMC", instance: 4, version: (8, 14, 0), bases: &[0x16000, 0x2427800] },
-    Ip { hw_id: 150, name: "UMC", instance: 5, version: (8, 14, 0), bases: &[0x16800, 0x2428000] },
-    Ip { hw_id: 150, name: "UMC", instance: 6, version: (8, 14, 0), bases: &[0x17000, 0x2428800] },
-    Ip { hw_id: 150, name: "UMC", instance: 7, version: (8, 14, 0), bases: &[0x17800, 0x2429000] },
-    Ip {
-        hw_id: 271,
-        name: "DMU",
-        instance: 0,
-        version: (4, 1, 0),
-        bases: &[0x12, 0xc0, 0x34c0, 0x9000, 0x2403c00],
-    },
-    Ip {
-        hw_id: 108,
-        name: "NBIF",
-        instance: 0,
-        version: (6, 3, 1),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000, 0x4040000],
-    },
-    Ip {
-        hw_id: 70,
-        name: "PCIE",
-        instance: 0,
-        version: (6, 3, 1),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000],
-    },
-];
-
-const NAVI48_IPS: &[Ip] = &[
-    Ip {
-        hw_id: 1,
-        name: "MP1",
-        instance: 0,
-        version: (14, 0, 3),
-        bases: &[
-            0x16000, 0x16200, 0x1ce00, 0xdc0000, 0xe00000, 0xe40000, 0xe80000, 0xec0000, 0xf00000, 0x2400400,
-            0x243fc00, 0x244d400, 0x3200000, 0x3240000, 0x3280000,
-        ],
-    },
-    Ip {
-        hw_id: 255,
-        name: "MP0",
-        instance: 0,
-        version: (14, 0, 3),
-        bases: &[
-            0x16000, 0x16200, 0x1ce00, 0xdc0000, 0xe00000, 0xe40000, 0xe80000, 0xec0000, 0xf00000, 0x2400400,
-            0x243fc00, 0x244d400, 0x3200000, 0x3240000, 0x3280000,
-        ],
-    },
-    Ip { hw_id: 3, name: "THM", instance: 0, version: (14, 0, 3), bases: &[0x16600, 0x2400c00] },
-    Ip {
-        hw_id: 4,
-        name: "SMUIO",
-        instance: 0,
-        version: (14, 0, 2),
-        bases: &[0x16800, 0x16a00, 0x440000, 0x2401000],
-    },
-    Ip { hw_id: 6, name: "CLKA", instance: 0, version: (14, 0, 1), bases: &[0x16c00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 1, version: (14, 0, 1), bases: &[0x16e00] },
-    Ip { hw_id: 6, name: "CLKA", instance: 2, version: (14, 0, 1), bases: &[0x17000] },
-    Ip { hw_id: 6, name: "CLKA", instance: 3, version: (14, 0, 1), bases: &[0x17200] },
-    Ip {
-        hw_id: 11,
-        name: "GC",
-        instance: 0,
-        version: (12, 0, 1),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 0,
-        version: (7, 0, 1),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip {
-        hw_id: 42,
-        name: "SDMA0",
-        instance: 1,
-        version: (7, 0, 1),
-        bases: &[0x1260, 0xa000, 0x1c000, 0x2402c00],
-    },
-    Ip { hw_id: 12, name: "VCN", instance: 0, version: (5, 0, 0), bases: &[0x7800, 0x7e00, 0x2403000] },
-    Ip { hw_id: 34, name: "MMHUB", instance: 0, version: (4, 1, 0), bases: &[0x1a000, 0x2408800] },
-    Ip { hw_id: 35, name: "ATHUB", instance: 0, version: (4, 1, 0), bases: &[0xc00, 0x2408c00] },
-    Ip { hw_id: 40, name: "OSSSYS", instance: 0, version: (7, 0, 0), bases: &[0x10a0, 0x240a000] },
-    Ip { hw_id: 41, name: "HDP", instance: 0, version: (7, 0, 0), bases: &[0xf20, 0x240a400] },
-    Ip { hw_id: 46, name: "DF", instance: 0, version: (4, 15, 0), bases: &[0x7000, 0x240b800] },
-    Ip { hw_id: 91, name: "LSDMA", instance: 0, version: (7, 0, 0), bases: &[0x45, 0x14c00] },
-    Ip { hw_id: 150, name: "UMC", instance: 0, version: (8, 14, 0), bases: &[0x14000, 0x2425800] },
-    Ip { hw_id: 150, name: "UMC", instance: 1, version: (8, 14, 0), bases: &[0x14800, 0x2426000] },
-    Ip { hw_id: 150, name: "UMC", instance: 2, version: (8, 14, 0), bases: &[0x15000, 0x2426800] },
-    Ip { hw_id: 150, name: "UMC", instance: 3, version: (8, 14, 0), bases: &[0x15800, 0x2427000] },
-    Ip { hw_id: 150, name: "UMC", instance: 4, version: (8, 14, 0), bases: &[0x16000, 0x2427800] },
-    Ip { hw_id: 150, name: "UMC", instance: 5, version: (8, 14, 0), bases: &[0x16800, 0x2428000] },
-    Ip { hw_id: 150, name: "UMC", instance: 6, version: (8, 14, 0), bases: &[0x17000, 0x2428800] },
-    Ip { hw_id: 150, name: "UMC", instance: 7, version: (8, 14, 0), bases: &[0x17800, 0x2429000] },
-    Ip {
-        hw_id: 271,
-        name: "DMU",
-        instance: 0,
-        version: (4, 1, 0),
-        bases: &[0x12, 0xc0, 0x34c0, 0x9000, 0x2403c00],
-    },
-    Ip {
-        hw_id: 108,
-        name: "NBIF",
-        instance: 0,
-        version: (6, 3, 1),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000, 0x4040000],
-    },
-    Ip {
-        hw_id: 70,
-        name: "PCIE",
-        instance: 0,
-        version: (6, 3, 1),
-        bases: &[0x0, 0x14, 0xd20, 0x10400, 0x241b000],
-    },
-];
+/// The table of version 1.2 or 1.3; the names are those of `struct gc_info_v1_0` and `v1_1` without
+/// their prefix.
+const fn gc_info(minor: u16, s: Shape) -> GcInfo {
+    let mut dwords = [0; 21];
+    dwords[0] = s.se;
+    dwords[1] = s.wgp0_per_sa;
+    dwords[2] = 0; // wgp1_per_sa
+    dwords[3] = s.rb_per_se;
+    dwords[4] = s.gl2c;
+    dwords[5] = 1024; // gprs
+    dwords[6] = 32; // max_gs_thds
+    dwords[7] = 32; // gs_table_depth
+    dwords[8] = 1792; // gsprim_buff_depth
+    dwords[9] = 1024; // parameter_cache_depth
+    dwords[10] = 1; // double_offchip_lds_buffer
+    dwords[11] = 32; // wave_size
+    dwords[12] = 16; // max_waves_per_simd
+    dwords[13] = 32; // max_scratch_slots_per_cu
+    dwords[14] = 64; // lds_size
+    dwords[15] = 1; // sc_per_se
+    dwords[16] = 2; // sa_per_se
+    dwords[17] = 4; // packer_per_sc
+    dwords[18] = s.gl2a;
+    dwords[20] = 16; // sdp_interface
+    GcInfo { minor, dwords, len: if minor == 2 { 30 } else { 38 } }
+}
 
 /// All models.
 pub const CHIPS: &[Chip] = &[
@@ -533,33 +140,8 @@ pub const CHIPS: &[Chip] = &[
         device_id: 0x744c,
         vram_mib: 24560,
         bar0: 0x800000000,
-        ips: NAVI31_IPS,
-        gc: GcInfo {
-            minor: 2,
-            dwords: &[
-                (0, 6),
-                (1, 4),
-                (2, 0),
-                (3, 4),
-                (4, 24),
-                (5, 1024),
-                (6, 32),
-                (7, 32),
-                (8, 1792),
-                (9, 1024),
-                (10, 1),
-                (11, 32),
-                (12, 16),
-                (13, 32),
-                (14, 64),
-                (15, 1),
-                (16, 2),
-                (17, 4),
-                (18, 4),
-                (20, 16),
-            ],
-            len: 30,
-        },
+        ips: NAVI31,
+        gc: gc_info(2, Shape { se: 6, wgp0_per_sa: 4, rb_per_se: 4, gl2c: 24, gl2a: 4 }),
     },
     Chip {
         name: "navi32",
@@ -568,33 +150,8 @@ pub const CHIPS: &[Chip] = &[
         device_id: 0x747e,
         vram_mib: 16368,
         bar0: 0x400000000,
-        ips: NAVI32_IPS,
-        gc: GcInfo {
-            minor: 2,
-            dwords: &[
-                (0, 3),
-                (1, 5),
-                (2, 0),
-                (3, 4),
-                (4, 16),
-                (5, 1024),
-                (6, 32),
-                (7, 32),
-                (8, 1792),
-                (9, 1024),
-                (10, 1),
-                (11, 32),
-                (12, 16),
-                (13, 32),
-                (14, 64),
-                (15, 1),
-                (16, 2),
-                (17, 4),
-                (18, 4),
-                (20, 16),
-            ],
-            len: 30,
-        },
+        ips: NAVI32,
+        gc: gc_info(2, Shape { se: 3, wgp0_per_sa: 5, rb_per_se: 4, gl2c: 16, gl2a: 4 }),
     },
     Chip {
         name: "navi33",
@@ -603,33 +160,8 @@ pub const CHIPS: &[Chip] = &[
         device_id: 0x7480,
         vram_mib: 8176,
         bar0: 0x200000000,
-        ips: NAVI33_IPS,
-        gc: GcInfo {
-            minor: 2,
-            dwords: &[
-                (0, 2),
-                (1, 4),
-                (2, 0),
-                (3, 4),
-                (4, 8),
-                (5, 1024),
-                (6, 32),
-                (7, 32),
-                (8, 1792),
-                (9, 1024),
-                (10, 1),
-                (11, 32),
-                (12, 16),
-                (13, 32),
-                (14, 64),
-                (15, 1),
-                (16, 2),
-                (17, 4),
-                (18, 2),
-                (20, 16),
-            ],
-            len: 30,
-        },
+        ips: NAVI33,
+        gc: gc_info(2, Shape { se: 2, wgp0_per_sa: 4, rb_per_se: 4, gl2c: 8, gl2a: 2 }),
     },
     Chip {
         name: "navi44",
@@ -638,33 +170,8 @@ pub const CHIPS: &[Chip] = &[
         device_id: 0x7590,
         vram_mib: 16304,
         bar0: 0x400000000,
-        ips: NAVI44_IPS,
-        gc: GcInfo {
-            minor: 3,
-            dwords: &[
-                (0, 2),
-                (1, 4),
-                (2, 0),
-                (3, 8),
-                (4, 8),
-                (5, 1024),
-                (6, 32),
-                (7, 32),
-                (8, 1792),
-                (9, 1024),
-                (10, 1),
-                (11, 32),
-                (12, 16),
-                (13, 32),
-                (14, 64),
-                (15, 1),
-                (16, 2),
-                (17, 4),
-                (18, 2),
-                (20, 16),
-            ],
-            len: 38,
-        },
+        ips: NAVI44,
+        gc: gc_info(3, Shape { se: 2, wgp0_per_sa: 4, rb_per_se: 8, gl2c: 8, gl2a: 2 }),
     },
     Chip {
         name: "navi48",
@@ -673,32 +180,7 @@ pub const CHIPS: &[Chip] = &[
         device_id: 0x7550,
         vram_mib: 16304,
         bar0: 0x400000000,
-        ips: NAVI48_IPS,
-        gc: GcInfo {
-            minor: 3,
-            dwords: &[
-                (0, 4),
-                (1, 4),
-                (2, 0),
-                (3, 8),
-                (4, 16),
-                (5, 1024),
-                (6, 32),
-                (7, 32),
-                (8, 1792),
-                (9, 1024),
-                (10, 1),
-                (11, 32),
-                (12, 16),
-                (13, 32),
-                (14, 64),
-                (15, 1),
-                (16, 2),
-                (17, 4),
-                (18, 4),
-                (20, 16),
-            ],
-            len: 38,
-        },
+        ips: NAVI48,
+        gc: gc_info(3, Shape { se: 4, wgp0_per_sa: 4, rb_per_se: 8, gl2c: 16, gl2a: 4 }),
     },
 ];

@@ -50,9 +50,7 @@ fn gc_table(chip: &Chip) -> Vec<u8> {
     t.extend_from_slice(&1u16.to_le_bytes());
     t.extend_from_slice(&chip.gc.minor.to_le_bytes());
     let mut dwords = vec![0u32; chip.gc.len];
-    for (i, v) in chip.gc.dwords {
-        dwords[*i] = *v;
-    }
+    dwords[..chip.gc.dwords.len()].copy_from_slice(&chip.gc.dwords);
     t.extend_from_slice(&((12 + 4 * dwords.len()) as u32).to_le_bytes());
     t.extend(dwords.iter().flat_map(|d| d.to_le_bytes()));
     t
