@@ -10,8 +10,12 @@
 
 use core::fmt;
 
-use crate::bus::BusError;
-use crate::reg::{RegError, RegFile};
+use crate::reg::RegFile;
+
+mod error;
+mod forward;
+
+pub use error::IfaceError;
 
 bitflags::bitflags! {
     /// Where memory shall lie and how it is used.
@@ -252,95 +256,6 @@ pub enum Notify {
     Kfd(EventMailbox),
 }
 
-/// Errors of an interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum IfaceError {
-    /// The bus or the device failed.
-    #[error(transparent)]
-    Bus(#[from] BusError),
-    /// A register is missing.
-    #[error(transparent)]
-    Reg(#[from] RegError),
-    /// The IP machines failed.
-    #[error(transparent)]
-    Device(crate::error::Error),
-    /// The memory manager refuses.
-    #[error(transparent)]
-    Vm(crate::mm::VmError<crate::error::Error>),
-    /// No memory is left.
-    #[error("no {what} of {size:#x} bytes is left; free buffers or use smaller ones")]
-    OutOfMemory {
-        /// Kind of memory.
-        what: &'static str,
-        /// Size asked for, in bytes.
-        size: u64,
-    },
-    /// The range is not in the buffer.
-    #[error("range {offset:#x}+{len:#x} is outside the buffer at {va:#x}, which has {size:#x} bytes")]
-    OutOfBuffer {
-        /// GPU address of the buffer.
-        va: u64,
-        /// Size of the buffer in bytes.
-        size: u64,
-        /// First byte asked for.
-        offset: u64,
-        /// Length asked for.
-        len: u64,
-    },
-    /// The buffer is not (or no longer) one of this interface.
-    #[error("the buffer at {va:#x} is not, or no longer, allocated here")]
-    NotAllocated {
-        /// GPU address of the buffer.
-        va: u64,
-    },
-    /// Something that a queue may still touch would be freed or reused.
-    #[error(
-        "the memory at {va:#x} may still be in use (timeline value {until} is not reached); wait for the queue first"
-    )]
-    InUse {
-        /// GPU address.
-        va: u64,
-        /// Timeline value after which it is free.
-        until: u64,
-    },
-    /// Memory was not allocated for access by the CPU.
-    #[error("the buffer at {va:#x} was allocated without CPU access; copy it through a staging buffer")]
-    NoCpuAccess {
-        /// GPU address of the buffer.
-        va: u64,
-    },
-    /// No hardware queue of the kind is left.
-    #[error("no {0} queue is left")]
-    NoQueue(QueueKind),
-    /// The queue cannot be made like this.
-    #[error("the {kind} queue cannot be made: {why}")]
-    BadQueue {
-        /// Kind of queue.
-        kind: QueueKind,
-        /// What is wrong.
-        why: &'static str,
-    },
-    /// The implementer cannot do this.
-    #[error("this interface cannot {0}")]
-    Unsupported(&'static str),
-    /// A deadline passed while waiting for something of the device.
-    #[error("{what} did not happen within {after_us} us: value {last:#x}, expected {expected:#x}")]
-    Timeout {
-        /// What was awaited.
-        what: &'static str,
-        /// Value expected.
-        expected: u64,
-        /// Value last seen.
-        last: u64,
-        /// Time waited, in microseconds.
-        after_us: u64,
-    },
-    /// The device stopped executing.
-    #[error("the device hangs: {0}; reset it")]
-    Hang(&'static str),
-}
-
 /// What queues and programs need from below.
 pub trait Iface {
     /// What the GPU has.
@@ -450,76 +365,4 @@ pub trait Iface {
     /// Sleeps until the device raises an interrupt or `timeout_us` passed; true if one came.
     /// Serves the interrupt ring where the interface owns it.
     fn wait(&mut self, timeout_us: u64) -> Result<bool, IfaceError>;
-}
-
-impl<T: Iface + ?Sized> Iface for &mut T {
-    fn properties(&self) -> &Properties {
-        (**self).properties()
-    }
-    fn versions(&self) -> IpVersions {
-        (**self).versions()
-    }
-    fn regs(&self) -> &RegFile {
-        (**self).regs()
-    }
-    fn notify(&self) -> Notify {
-        (**self).notify()
-    }
-    fn align_submissions(&self) -> bool {
-        (**self).align_submissions()
-    }
-    fn alloc(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
-        (**self).alloc(size, flags)
-    }
-    fn free(&mut self, buffer: Buffer) -> Result<(), IfaceError> {
-        (**self).free(buffer)
-    }
-    fn map_peer(&mut self, buffer: &Buffer, segments: &[crate::bus::Segment]) -> Result<(), IfaceError> {
-        (**self).map_peer(buffer, segments)
-    }
-    fn unmap_peer(&mut self, buffer: &Buffer) -> Result<(), IfaceError> {
-        (**self).unmap_peer(buffer)
-    }
-    fn peer_segment(&mut self, buffer: &Buffer) -> Result<crate::bus::Segment, IfaceError> {
-        (**self).peer_segment(buffer)
-    }
-    fn read(&mut self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), IfaceError> {
-        (**self).read(buffer, offset, out)
-    }
-    fn write(&mut self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), IfaceError> {
-        (**self).write(buffer, offset, data)
-    }
-    fn read32(&mut self, buffer: &Buffer, offset: u64) -> Result<u32, IfaceError> {
-        (**self).read32(buffer, offset)
-    }
-    fn read64(&mut self, buffer: &Buffer, offset: u64) -> Result<u64, IfaceError> {
-        (**self).read64(buffer, offset)
-    }
-    fn write64(&mut self, buffer: &Buffer, offset: u64, value: u64) -> Result<(), IfaceError> {
-        (**self).write64(buffer, offset, value)
-    }
-    fn write_dwords(&mut self, buffer: &Buffer, offset: u64, dwords: &[u32]) -> Result<(), IfaceError> {
-        (**self).write_dwords(buffer, offset, dwords)
-    }
-    fn create_queue(&mut self, request: &QueueRequest) -> Result<HwQueue, IfaceError> {
-        (**self).create_queue(request)
-    }
-    fn destroy_queue(&mut self, queue: &HwQueue) -> Result<(), IfaceError> {
-        (**self).destroy_queue(queue)
-    }
-    fn fence(&mut self) -> Result<(), IfaceError> {
-        (**self).fence()
-    }
-    fn flush_hdp(&mut self) -> Result<(), IfaceError> {
-        (**self).flush_hdp()
-    }
-    fn ring_doorbell(&mut self, queue: &HwQueue, value: u64) -> Result<(), IfaceError> {
-        (**self).ring_doorbell(queue, value)
-    }
-    fn now_us(&self) -> u64 {
-        (**self).now_us()
-    }
-    fn wait(&mut self, timeout_us: u64) -> Result<bool, IfaceError> {
-        (**self).wait(timeout_us)
-    }
 }

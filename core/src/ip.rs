@@ -12,6 +12,7 @@
 //! ```
 
 mod access;
+mod cx;
 pub mod gfx;
 pub mod gmc;
 pub mod ih;
@@ -22,8 +23,9 @@ pub mod soc;
 mod wait;
 
 pub use crate::reg::Hub;
-pub(crate) use access::is_gone;
-pub use access::{Cx, Device, QueuesInUse, StageTime};
+pub use access::{Device, QueuesInUse, StageTime};
+pub use cx::Cx;
+pub(crate) use cx::is_gone;
 pub use wait::{Counters, Event, Missed, Slot, Stage, Target, Task, Until, Wait, drive};
 
 #[cfg(test)]

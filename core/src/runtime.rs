@@ -8,16 +8,18 @@
 //! the work is done ([`IfaceError::InUse`]); pools hand a part out again only after its submission.
 
 use crate::iface::{AllocFlags, Buffer, HwQueue, Iface, IfaceError, QueueKind, QueueRequest};
-use crate::program::{CodeObject, Kernel, ProgramError, SgprSources};
+use crate::program::{Kernel, ProgramError};
 use crate::queue::QueueError;
-use crate::queue::dispatch::{ALL_CUS, Dispatch, Launch, MAX_USER_SGPRS, ScratchMem};
-use crate::queue::pm4::{ComputeConfig, Pm4};
+use crate::queue::dispatch::Launch;
+use crate::queue::pm4::ComputeConfig;
 use crate::queue::pool::{KERNARG_POOL, Pool, SIGNAL_POOL};
 use crate::queue::ring::{EOP_SIZE, POINTERS_SIZE, RING_SIZE, Ring};
 use crate::queue::scratch::{DEFAULT_PER_ITEM, Scratch};
-use crate::queue::sdma::{Sdma, SdmaConfig};
+use crate::queue::sdma::SdmaConfig;
 use crate::queue::signal::{SLOT_SIZE, Signal, Timeline, reached};
-use zerocopy::IntoBytes;
+
+mod launch;
+mod transfer;
 
 /// Dwords of one submission; a dispatch takes about 120.
 const COMMANDS: usize = 512;
@@ -198,43 +200,6 @@ impl<I: Iface> Runtime<I> {
         Ok(self.iface.free(buffer)?)
     }
 
-    /// Copies between GPU addresses by SDMA.
-    pub fn copy(&mut self, dst: &Buffer, src: &Buffer, len: u64) -> Result<Ticket, QueueError> {
-        dst.check(0, len)?;
-        src.check(0, len)?;
-        self.submit_sdma(|q| q.copy(dst.va, src.va, len).map(drop))
-    }
-
-    /// Fills memory with a dword by SDMA; the length is a multiple of 4.
-    pub fn fill(&mut self, dst: &Buffer, value: u32) -> Result<Ticket, QueueError> {
-        // What fits into one submission.
-        const STEP: u64 = 64 * SdmaConfig::MAX_FILL;
-        let mut at = 0;
-        loop {
-            let len = (dst.size - at).min(STEP);
-            let ticket = self.submit_sdma(|q| q.fill(dst.va.wrapping_add(at), len, value).map(drop))?;
-            at += len;
-            if at >= dst.size {
-                return Ok(ticket);
-            }
-        }
-    }
-
-    fn submit_sdma(
-        &mut self,
-        encode: impl FnOnce(&mut Sdma<'_, '_>) -> Result<(), QueueError>,
-    ) -> Result<Ticket, QueueError> {
-        let (before, value) = self.begin()?;
-        let mut commands = [0; COMMANDS];
-        let mut q = Sdma::new(&self.sdma_config, &mut commands);
-        let signal = self.timeline.signal;
-        q.wait(signal.value_va(), before)?;
-        encode(&mut q)?;
-        q.signal(signal.value_va(), value, true, true)?;
-        let done = self.sdma.submit_sdma(&mut self.iface, q.dwords(), self.sizes.timeout_us);
-        self.finish(done, value)
-    }
-
     /// The value the next submission waits for, and the one it signals.
     fn begin(&mut self) -> Result<(u32, u32), QueueError> {
         // A submission that was late may have ended since.
@@ -278,196 +243,6 @@ impl<I: Iface> Runtime<I> {
     /// Waits for everything submitted.
     pub fn synchronize(&mut self) -> Result<(), QueueError> {
         self.wait(Ticket(self.timeline.last_value()), self.sizes.timeout_us)
-    }
-
-    /// Writes bytes of the caller into GPU memory: directly where the CPU reaches it, else through
-    /// staging memory, one half being filled while the other is copied.
-    pub fn write(&mut self, dst: &Buffer, data: &[u8]) -> Result<(), QueueError> {
-        dst.check(0, data.len() as u64)?;
-        if dst.flags.contains(AllocFlags::CPU_ACCESS) {
-            // What was submitted before may still read or write it.
-            self.synchronize()?;
-            return Ok(self.iface.write(dst, 0, data)?);
-        }
-        let half = self.staging.size / 2;
-        let mut at = 0u64;
-        for (i, chunk) in data.chunks(usize::try_from(half).unwrap_or(0x1000).max(1)).enumerate() {
-            let part = self.staging_half(i)?;
-            self.iface.write(&part, 0, chunk)?;
-            let len = chunk.len() as u64;
-            let ticket = self.copy(&dst.slice(at, len)?, &part, len)?;
-            self.mark_half(i, ticket);
-            at = at.saturating_add(len);
-        }
-        Ok(())
-    }
-
-    /// Reads GPU memory into memory of the caller, after everything submitted before.
-    pub fn read(&mut self, src: &Buffer, out: &mut [u8]) -> Result<(), QueueError> {
-        src.check(0, out.len() as u64)?;
-        if src.flags.contains(AllocFlags::CPU_ACCESS) {
-            self.synchronize()?;
-            return Ok(self.iface.read(src, 0, out)?);
-        }
-        let half = usize::try_from(self.staging.size / 2).unwrap_or(0x1000).max(1);
-        let total = out.len() as u64;
-        let start = |i: usize| (i as u64).saturating_mul(half as u64);
-        let mut chunks = out.chunks_mut(half).enumerate().peekable();
-        if chunks.peek().is_some() {
-            self.fetch(src, 0, start(0), total.min(half as u64))?;
-        }
-        while let Some((i, chunk)) = chunks.next() {
-            // The next piece is under way while this one is taken out.
-            if let Some((_, next)) = chunks.peek() {
-                self.fetch(src, i + 1, start(i + 1), next.len() as u64)?;
-            }
-            let part = self.staging_half(i)?;
-            self.iface.read(&part, 0, chunk)?;
-        }
-        Ok(())
-    }
-
-    fn fetch(&mut self, src: &Buffer, i: usize, at: u64, len: u64) -> Result<(), QueueError> {
-        let part = self.staging_half(i)?;
-        let ticket = self.copy(&part, &src.slice(at, len)?, len)?;
-        self.mark_half(i, ticket);
-        Ok(())
-    }
-
-    /// One half of the staging memory, no longer in use.
-    fn staging_half(&mut self, i: usize) -> Result<Buffer, QueueError> {
-        let half = self.staging.size / 2;
-        let part = self.staging.slice(half.saturating_mul((i % 2) as u64), half)?;
-        let busy = self.staging_busy.get(i % 2).copied().unwrap_or(0);
-        if busy != 0 {
-            self.wait(Ticket(busy), self.sizes.timeout_us)?;
-        }
-        Ok(part)
-    }
-
-    fn mark_half(&mut self, i: usize, ticket: Ticket) {
-        if let Some(busy) = self.staging_busy.get_mut(i % 2) {
-            *busy = ticket.0;
-        }
-    }
-
-    /// Makes sure that each work-item can have `per_item` bytes of scratch memory.
-    fn ensure_scratch(&mut self, per_item: u32) -> Result<ScratchMem, QueueError> {
-        if let Some((buffer, scratch)) = &self.scratch
-            && scratch.per_item >= per_item
-        {
-            return Ok(ScratchMem::new(buffer.va, scratch));
-        }
-        let scratch = Scratch::for_kernel(self.iface.properties(), per_item)?;
-        // The old memory may be in use until the last submission is done.
-        self.synchronize()?;
-        let buffer = self.iface.alloc(scratch.size, AllocFlags::empty())?;
-        if let Some((old, _)) = self.scratch.replace((buffer, scratch)) {
-            self.iface.free(old)?;
-        }
-        Ok(ScratchMem::new(buffer.va, &scratch))
-    }
-
-    /// Copies a code object into GPU memory and relocates it there.
-    pub fn load(&mut self, object: &CodeObject<'_>) -> Result<Program, RuntimeError> {
-        object.check_target(self.iface.properties().target)?;
-        let flags = AllocFlags::CPU_ACCESS | AllocFlags::EXECUTABLE;
-        let memory = self.iface.alloc(object.image_size().max(1), flags)?;
-        let program = Program { memory };
-        match self.fill_program(object, &program) {
-            Ok(()) => Ok(program),
-            Err(e) => {
-                self.iface.free(memory)?;
-                Err(e)
-            }
-        }
-    }
-
-    fn fill_program(&mut self, object: &CodeObject<'_>, program: &Program) -> Result<(), RuntimeError> {
-        let size = object.image_size();
-        let mut at = 0u64;
-        while at < size {
-            let mut chunk = [0; 4096];
-            let len = (size - at).min(chunk.len() as u64) as usize;
-            let part = chunk.get_mut(..len).unwrap_or(&mut []);
-            object.read_image(at, part);
-            self.iface.write(&program.memory, at, part)?;
-            at = at.saturating_add(len as u64);
-        }
-        for patch in object.patches(program.address()) {
-            let patch = patch?;
-            let (bytes, len) = patch.bytes();
-            self.iface.write(&program.memory, patch.offset, bytes.get(..len).unwrap_or(&bytes))?;
-        }
-        self.iface.fence()?;
-        Ok(self.iface.flush_hdp()?)
-    }
-
-    /// Takes a program out of GPU memory. Refused while any submission is pending.
-    pub fn unload(&mut self, program: Program) -> Result<(), RuntimeError> {
-        Ok(self.free(program.memory)?)
-    }
-
-    /// Launches a kernel. With `timing`, the GPU's clock is stored before and after it.
-    pub fn launch(&mut self, work: &Work<'_>, timing: Option<&Timing>) -> Result<Ticket, RuntimeError> {
-        work.launch.check()?;
-        work.kernel.check_launch(&work.launch)?;
-        let base = work.program.address();
-        let kernel = work.kernel.regs(self.iface.properties(), base, work.dynamic_lds)?;
-        let scratch = self.ensure_scratch(work.kernel.scratch_per_item(self.iface.properties().target))?;
-        let (before, value) = self.begin()?;
-        let args = self.take_kernargs(work.kernel.kernarg_alloc_size().max(1), value)?;
-        if !work.kernargs.is_empty() {
-            self.iface.write(&args, 0, work.kernargs)?;
-        }
-        let packet_at = work.kernel.dispatch_packet_offset();
-        if let Some(at) = packet_at {
-            let packet = work.kernel.dispatch_packet(&work.launch, base, args.va, work.dynamic_lds);
-            self.iface.write(&args, at, packet.as_bytes())?;
-        }
-        let mut sgprs = [0; MAX_USER_SGPRS];
-        let sources = SgprSources {
-            kernargs: args.va,
-            kernarg_bytes: work.kernargs,
-            dispatch_packet: packet_at.map_or(0, |at| args.va.wrapping_add(at)),
-            dispatch_id: value.into(),
-            scratch,
-        };
-        let used = work.kernel.fill_user_sgprs(&sources, &mut sgprs)?;
-        let mut commands = [0; COMMANDS];
-        let mut q = Pm4::new(&self.compute_config, &mut commands);
-        let signal = self.timeline.signal;
-        q.wait(signal.value_va(), before)?;
-        q.memory_barrier()?;
-        if let Some(timing) = timing {
-            q.timestamp(timing.start.timestamp_va())?;
-        }
-        q.exec(&Dispatch {
-            kernel,
-            launch: work.launch,
-            user_sgprs: sgprs.get(..used).unwrap_or(&sgprs),
-            scratch_in_sgprs: work.kernel.scratch_in_sgprs(),
-            scratch,
-            marker: None,
-            cu_masks: ALL_CUS,
-        })?;
-        if let Some(timing) = timing {
-            q.timestamp(timing.end.timestamp_va())?;
-        }
-        q.signal(signal.value_va(), value, true)?;
-        let done = self.compute.submit_pm4(&mut self.iface, q.dwords(), self.sizes.timeout_us);
-        Ok(self.finish(done, value)?)
-    }
-
-    fn take_kernargs(&mut self, size: u64, value: u32) -> Result<Buffer, QueueError> {
-        self.kernargs.retire(self.timeline.seen());
-        loop {
-            match self.kernargs.take(size, 64, value) {
-                // Each turn frees the oldest part, so that this ends.
-                Err(QueueError::PoolBusy { until, .. }) => self.wait(Ticket(until), self.sizes.timeout_us)?,
-                other => return other,
-            }
-        }
     }
 
     /// Two signal slots for the times of one submission after another. They are used in turn: read

@@ -2,12 +2,14 @@
 
 use amdev_core::firmware::{FwType, SosComponent};
 use heapless::Vec;
-use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::error::Problem;
-use crate::types::{self, sos_component};
+use crate::types;
 use crate::wire::*;
+
+mod psp;
+mod rlc;
 
 /// Bytes that [`File::parse`] needs at most from the start of a file.
 pub const HEAD: usize = 512;
@@ -16,8 +18,6 @@ pub const MAX_PIECES: usize = 32;
 /// The largest file accepted (real ones have at most about 1 MiB).
 pub const MAX_FILE: u64 = 16 << 20;
 
-/// `UCODE_MAX_PSP_PACKAGING` of Linux: components of a PSP v2 container.
-const MAX_PSP_DESCS: u32 = 26;
 /// Power play tables of an SMU file; real ones have up to 6.
 const MAX_PPTABLES: u32 = 16;
 
@@ -206,12 +206,6 @@ fn view<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
 /// defines.
 const AT: usize = size_of::<CommonHeader>();
 const SMC_AT: usize = AT + size_of::<SmcV1_0>();
-const PSP_V1_AT: usize = AT + size_of::<PspV1_0>();
-const PSP_V1_3_AT: usize = PSP_V1_AT + size_of::<PspV1_1>();
-const RLC_V2_1_AT: usize = AT + size_of::<RlcV2_0>();
-const RLC_V2_2_AT: usize = RLC_V2_1_AT + size_of::<RlcV2_1>();
-const RLC_V2_3_AT: usize = RLC_V2_2_AT + size_of::<RlcV2_2>();
-const RLC_V2_4_AT: usize = RLC_V2_3_AT + size_of::<RlcV2_3>();
 
 struct Parser<'a> {
     head: &'a [u8],
@@ -262,83 +256,6 @@ impl<'a> Parser<'a> {
 
     fn payload_piece(&mut self, role: Role) -> Result<(), Problem> {
         self.piece(role, "ucode_size_bytes", self.payload as u64, self.payload_len)
-    }
-
-    fn legacy(&mut self, role: Role, field: &'static str, desc: &PspLegacyDesc) -> Result<(), Problem> {
-        let offset = self.payload as u64 + desc.offset_bytes.get() as u64;
-        self.piece(role, field, offset, desc.size_bytes.get())
-    }
-
-    fn psp(&mut self) -> Result<(), Problem> {
-        let (major, minor) = self.version();
-        match (major, minor) {
-            (1, 0..=3) => self.psp_v1(minor),
-            (2, 0) => {
-                let v2: &PspV2_0 = self.view(AT, "psp_firmware_header_v2_0")?;
-                let count = v2.psp_fw_bin_count.get();
-                self.psp_descs(AT + size_of::<PspV2_0>(), count, count)
-            }
-            (2, 1) => {
-                let v2: &PspV2_1 = self.view(AT, "psp_firmware_header_v2_1")?;
-                let count = v2.psp_fw_bin_count.get();
-                let aux = match v2.psp_aux_fw_bin_index.get() {
-                    0 => count,
-                    aux if aux <= count => aux,
-                    aux => {
-                        return Err(Problem::TooMany {
-                            field: "psp_aux_fw_bin_index",
-                            found: aux,
-                            limit: count,
-                        });
-                    }
-                };
-                self.psp_descs(AT + size_of::<PspV2_1>(), count, aux)
-            }
-            _ => Err(self.unknown_version("1.0 to 1.3, 2.0 and 2.1")),
-        }
-    }
-
-    fn psp_v1(&mut self, minor: u16) -> Result<(), Problem> {
-        let v1: &PspV1_0 = self.view(AT, "psp_firmware_header_v1_0")?;
-        // The system driver is what precedes the SOS in the payload.
-        let sys_len = v1.sos.offset_bytes.get();
-        self.piece(Role::Sos(SosComponent::SysDrv), "sos.offset_bytes", self.payload as u64, sys_len)?;
-        self.legacy(Role::Sos(SosComponent::Sos), "sos.size_bytes", &v1.sos)?;
-        if minor == 1 || minor == 3 {
-            let v: &PspV1_1 = self.view(PSP_V1_AT, "psp_firmware_header_v1_1")?;
-            self.legacy(Role::Sos(SosComponent::Toc), "toc.size_bytes", &v.toc)?;
-            self.legacy(Role::Sos(SosComponent::Kdb), "kdb.size_bytes", &v.kdb)?;
-        }
-        if minor == 2 {
-            let v: &PspV1_2 = self.view(PSP_V1_AT, "psp_firmware_header_v1_2")?;
-            self.legacy(Role::Sos(SosComponent::Kdb), "kdb.size_bytes", &v.kdb)?;
-        }
-        if minor == 3 {
-            let v: &PspV1_3 = self.view(PSP_V1_3_AT, "psp_firmware_header_v1_3")?;
-            self.legacy(Role::Sos(SosComponent::Spl), "spl.size_bytes", &v.spl)?;
-            self.legacy(Role::Sos(SosComponent::Rl), "rl.size_bytes", &v.rl)?;
-            self.legacy(Role::Aux(SosComponent::SysDrv as u32), "sys_drv_aux.size_bytes", &v.sys_drv_aux)?;
-            self.legacy(Role::Aux(SosComponent::Sos as u32), "sos_aux.size_bytes", &v.sos_aux)?;
-        }
-        Ok(())
-    }
-
-    fn psp_descs(&mut self, at: usize, count: u32, aux: u32) -> Result<(), Problem> {
-        if count > MAX_PSP_DESCS {
-            return Err(Problem::TooMany { field: "psp_fw_bin_count", found: count, limit: MAX_PSP_DESCS });
-        }
-        for index in 0..count {
-            let desc: &PspDesc = self.view(at + index as usize * size_of::<PspDesc>(), "psp_fw_bin")?;
-            let number = desc.fw_type.get();
-            let role = match sos_component(number) {
-                _ if index >= aux => Role::Aux(number),
-                Some(component) => Role::Sos(component),
-                None => Role::Unknown(number),
-            };
-            let offset = self.payload as u64 + desc.offset_bytes.get() as u64;
-            self.piece(role, "psp_fw_bin.offset_bytes/size_bytes", offset, desc.size_bytes.get())?;
-        }
-        Ok(())
     }
 
     fn toc(&mut self) -> Result<(), Problem> {
@@ -450,109 +367,5 @@ impl<'a> Parser<'a> {
         let at = self.payload as u64;
         self.piece(Role::Ip(types::IMU_I), "imu_iram_ucode_size_bytes", at, code)?;
         self.piece(Role::Ip(types::IMU_D), "imu_dram_ucode_size_bytes", at + code as u64, data)
-    }
-
-    fn rlc(&mut self) -> Result<(), Problem> {
-        match self.version() {
-            (1, 0) => {
-                let _: &RlcV1_0 = self.view(AT, "rlc_firmware_header_v1_0")?;
-                self.payload_piece(Role::Ip(types::RLC_G))
-            }
-            (2, minor @ 0..=4) => self.rlc_v2(minor),
-            _ => Err(self.unknown_version("1.0 and 2.0 to 2.4")),
-        }
-    }
-
-    fn rlc_v2(&mut self, minor: u16) -> Result<(), Problem> {
-        let _: &RlcV2_0 = self.view(AT, "rlc_firmware_header_v2_0")?;
-        let head = (self.head, self.len);
-        let mut part = |ty, field, offset: U32, size: U32| {
-            self.piece(Role::Ip(ty), field, offset.get() as u64, size.get())
-        };
-        if minor >= 1 {
-            let v: &RlcV2_1 = view(head.0, head.1, RLC_V2_1_AT, "rlc_firmware_header_v2_1")?;
-            part(
-                types::RLC_RESTORE_LIST_SRM_CNTL,
-                "save_restore_list_cntl_offset_bytes/size_bytes",
-                v.save_restore_list_cntl_offset_bytes,
-                v.save_restore_list_cntl_size_bytes,
-            )?;
-            part(
-                types::RLC_RESTORE_LIST_GPM_MEM,
-                "save_restore_list_gpm_offset_bytes/size_bytes",
-                v.save_restore_list_gpm_offset_bytes,
-                v.save_restore_list_gpm_size_bytes,
-            )?;
-            part(
-                types::RLC_RESTORE_LIST_SRM_MEM,
-                "save_restore_list_srm_offset_bytes/size_bytes",
-                v.save_restore_list_srm_offset_bytes,
-                v.save_restore_list_srm_size_bytes,
-            )?;
-        }
-        if minor >= 2 {
-            let v: &RlcV2_2 = view(head.0, head.1, RLC_V2_2_AT, "rlc_firmware_header_v2_2")?;
-            part(
-                types::RLC_IRAM,
-                "rlc_iram_ucode_offset_bytes/size_bytes",
-                v.rlc_iram_ucode_offset_bytes,
-                v.rlc_iram_ucode_size_bytes,
-            )?;
-            part(
-                types::RLC_DRAM_BOOT,
-                "rlc_dram_ucode_offset_bytes/size_bytes",
-                v.rlc_dram_ucode_offset_bytes,
-                v.rlc_dram_ucode_size_bytes,
-            )?;
-        }
-        if minor >= 3 {
-            let v: &RlcV2_3 = view(head.0, head.1, RLC_V2_3_AT, "rlc_firmware_header_v2_3")?;
-            part(
-                types::RLC_P,
-                "rlcp_ucode_offset_bytes/size_bytes",
-                v.rlcp_ucode_offset_bytes,
-                v.rlcp_ucode_size_bytes,
-            )?;
-            part(
-                types::RLC_V,
-                "rlcv_ucode_offset_bytes/size_bytes",
-                v.rlcv_ucode_offset_bytes,
-                v.rlcv_ucode_size_bytes,
-            )?;
-        }
-        if minor >= 4 {
-            let v: &RlcV2_4 = view(head.0, head.1, RLC_V2_4_AT, "rlc_firmware_header_v2_4")?;
-            let taps = [
-                (
-                    types::GLOBAL_TAP_DELAYS,
-                    v.global_tap_delays_ucode_offset_bytes,
-                    v.global_tap_delays_ucode_size_bytes,
-                ),
-                (
-                    types::SE0_TAP_DELAYS,
-                    v.se0_tap_delays_ucode_offset_bytes,
-                    v.se0_tap_delays_ucode_size_bytes,
-                ),
-                (
-                    types::SE1_TAP_DELAYS,
-                    v.se1_tap_delays_ucode_offset_bytes,
-                    v.se1_tap_delays_ucode_size_bytes,
-                ),
-                (
-                    types::SE2_TAP_DELAYS,
-                    v.se2_tap_delays_ucode_offset_bytes,
-                    v.se2_tap_delays_ucode_size_bytes,
-                ),
-                (
-                    types::SE3_TAP_DELAYS,
-                    v.se3_tap_delays_ucode_offset_bytes,
-                    v.se3_tap_delays_ucode_size_bytes,
-                ),
-            ];
-            for (ty, offset, size) in taps {
-                part(ty, "tap_delays_ucode_offset_bytes/size_bytes", offset, size)?;
-            }
-        }
-        self.payload_piece(Role::Ip(types::RLC_G))
     }
 }

@@ -1,0 +1,421 @@
+//! A booted GPU: memory, queues and doorbells, as [`Iface`] asks for them.
+
+use super::Probe;
+use crate::boot;
+use crate::bus::{Bus, DmaHandle, Segment, Window};
+use crate::discovery::IpList;
+use crate::error::Error;
+use crate::fault::VmFault;
+use crate::iface::{
+    AllocFlags, Buffer, BufferHandle, HwQueue, Iface, IfaceError, IpVersions, Properties, QueueKind,
+    QueueRequest,
+};
+use crate::ip::{Device, Event, Hub, gfx, gmc, ih, sdma, soc};
+use crate::layout::Ready;
+use crate::mm::walk::translate;
+use crate::mm::{AllocOptions, MapFlags, Running, Vm, VmError};
+use crate::queue::mqd::{ComputeQueue, Mqd};
+use crate::reg::RegFile;
+
+/// Index of the first compute doorbell, in units of 8 bytes (`AMDGPU_NAVI10_DOORBELL_MEC_RING0`).
+const DOORBELL_MEC_RING0: u32 = 3;
+/// Compute queues with doorbells of their own (`MEC_RING0` to `MEC_RING7`).
+const MAX_COMPUTE: u8 = 8;
+/// The most hardware queues of a [`Gpu`]: those of MEC pipe 0 and one of SDMA engine 0.
+const MAX_QUEUES: usize = 9;
+/// Length of an MQD's memory in bytes.
+const MQD_LEN: u64 = 0x1000;
+/// Byte offset of the read pointer in a queue's pointer memory.
+const READ_PTR: u32 = 0;
+/// Byte offset of the write pointer; a cache line apart would be better, this is where the
+/// reference has it.
+const WRITE_PTR: u32 = 0x10;
+
+/// A hardware queue and the memory only the hardware knows of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slot {
+    queue: HwQueue,
+    mqd: Option<Buffer>,
+    eop: Option<Buffer>,
+}
+
+/// A booted GPU with its memory manager.
+#[derive(Debug)]
+pub struct Gpu<'s, B> {
+    probe: Probe<B>,
+    ready: Ready,
+    vm: Vm<'s, Running>,
+    properties: Properties,
+    versions: IpVersions,
+    queues: heapless::Vec<Slot, MAX_QUEUES>,
+    overflowed: u32,
+}
+
+/// Where the bytes of a buffer are: the form of a [`BufferHandle`] of this interface.
+enum Place {
+    /// Contiguous VRAM from this offset on.
+    Vram(u64),
+    /// Host memory.
+    Host(DmaHandle),
+    /// VRAM in pieces: only the GPU's own engines reach it.
+    Scattered,
+}
+
+impl Place {
+    fn handle(&self) -> BufferHandle {
+        BufferHandle(match self {
+            Place::Vram(offset) => offset | 1,
+            Place::Host(dma) => u64::from(dma.0) << 12 | 2,
+            Place::Scattered => 0,
+        })
+    }
+
+    fn of(handle: BufferHandle) -> Place {
+        match handle.0 & 3 {
+            1 => Place::Vram(handle.0 & !0xfff),
+            2 => Place::Host(DmaHandle((handle.0 >> 12) as u32)),
+            _ => Place::Scattered,
+        }
+    }
+}
+
+impl<'s, B: Bus> Gpu<'s, B> {
+    pub(super) fn new(
+        probe: Probe<B>,
+        ready: Ready,
+        vm: Vm<'s, Running>,
+        properties: Properties,
+        versions: IpVersions,
+    ) -> Self {
+        Gpu { probe, ready, vm, properties, versions, queues: heapless::Vec::new(), overflowed: 0 }
+    }
+
+    /// What the discovery table says.
+    pub fn ips(&self) -> &IpList {
+        &self.probe.ips
+    }
+
+    /// The bus, to look at.
+    pub fn bus(&self) -> &B {
+        &self.probe.device.bus
+    }
+
+    /// The device in the hands of the IP machines.
+    pub fn device(&mut self) -> &mut Device<B> {
+        &mut self.probe.device
+    }
+
+    /// The memory manager, to look at.
+    pub fn vm(&self) -> &Vm<'s, Running> {
+        &self.vm
+    }
+
+    /// How often interrupts were lost because the interrupt ring was full.
+    pub fn interrupt_overflows(&self) -> u32 {
+        self.overflowed
+    }
+
+    /// A VM fault that the hardware has latched, if any; clears it.
+    pub fn take_fault(&mut self) -> Result<Option<VmFault>, Error> {
+        for hub in [Hub::Mm, Hub::Gc] {
+            if let Some(fault) = gmc::take_fault(&mut self.probe.device, hub)? {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Shuts the GPU down so that the next boot can be warm. Nothing of it may be used afterwards
+    /// but [`Gpu::into_probe`].
+    pub fn fini(&mut self, progress: &mut dyn FnMut(&Event)) -> Result<(), Error> {
+        self.probe.device.run_with(progress, async |cx| boot::fini(cx, &mut |_| ()).await)?;
+        self.queues.clear();
+        Ok(())
+    }
+
+    /// Gives the device back as it is: queues keep running, nothing is shut down.
+    pub fn into_probe(self) -> Probe<B> {
+        self.probe
+    }
+
+    fn map_flags(flags: AllocFlags) -> MapFlags {
+        if flags.contains(AllocFlags::HOST) {
+            MapFlags::HOST
+        } else if flags.contains(AllocFlags::UNCACHED) {
+            MapFlags::UNCACHED
+        } else {
+            MapFlags::empty()
+        }
+    }
+
+    fn alloc_host(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
+        let dma = self.probe.device.bus.dma_alloc(size)?;
+        let segment = |device: &mut Device<B>, offset| Ok(device.bus.dma_segment(dma, offset)?);
+        let mapped = self.vm.map_new_with(&mut self.probe.device, size, 0, segment, Self::map_flags(flags));
+        match mapped {
+            Ok(a) => Ok(Buffer { va: a.va, size: a.size, handle: Place::Host(dma).handle(), base: 0, flags }),
+            Err(e) => {
+                self.probe.device.bus.dma_free(dma)?;
+                Err(e.into())
+            }
+        }
+    }
+
+    fn alloc_vram(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
+        let contiguous = flags.intersects(AllocFlags::CONTIGUOUS | AllocFlags::CPU_ACCESS);
+        let options = AllocOptions { flags: Self::map_flags(flags), contiguous, ..AllocOptions::default() };
+        let device = &mut self.probe.device;
+        let a = self.vm.valloc(device, size, &options)?;
+        let place = if contiguous {
+            let at = translate(device, &self.vm.space(), a.va).map_err(VmError::Bus)?;
+            at.map_or(Place::Scattered, |(page, _, entry)| Place::Vram(entry.addr + (a.va - page)))
+        } else {
+            Place::Scattered
+        };
+        Ok(Buffer { va: a.va, size: a.size, handle: place.handle(), base: 0, flags })
+    }
+
+    fn in_use(&self, buffer: &Buffer) -> bool {
+        let overlaps = |b: &Buffer| b.va < buffer.va + buffer.size && buffer.va < b.va + b.size;
+        self.queues.iter().any(|s| {
+            let own = [s.mqd, s.eop];
+            overlaps(&s.queue.ring) || overlaps(&s.queue.pointers) || own.iter().flatten().any(overlaps)
+        })
+    }
+
+    fn create_compute(&mut self, request: &QueueRequest) -> Result<Slot, IfaceError> {
+        let kind = QueueKind::Compute;
+        let bad = |why| IfaceError::BadQueue { kind, why };
+        let eop = request.eop.ok_or(bad("a compute queue needs end-of-pipe memory"))?;
+        // Only pipe 0 of the MEC is started ([`gfx::init`]).
+        let pipe = 0;
+        let used = self.probe.device.queues.compute;
+        let index = (0..self.probe.device.chip.mec_queues.min(MAX_COMPUTE))
+            .find(|index| used & 1u32.checked_shl((*index).into()).unwrap_or(0) == 0)
+            .ok_or(IfaceError::NoQueue(kind))?;
+        let doorbell = DOORBELL_MEC_RING0 + u32::from(index);
+        let len = u32::try_from(request.ring.size).map_err(|_| bad("its ring is larger than 4 GiB"))?;
+        let eop_len = u32::try_from(eop.size).map_err(|_| bad("its EOP memory is larger than 4 GiB"))?;
+        let mqd = self.alloc_vram(MQD_LEN, AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS)?;
+        let Place::Vram(mqd_at) = Place::of(mqd.handle) else {
+            return Err(bad("its MQD is not contiguous"));
+        };
+        let image = Mqd::compute(
+            &self.probe.device.regs,
+            &ComputeQueue {
+                mqd: mqd.va,
+                ring: request.ring.va,
+                len,
+                rptr: request.pointers.va + u64::from(READ_PTR),
+                wptr: request.pointers.va + u64::from(WRITE_PTR),
+                eop: eop.va,
+                eop_len,
+                doorbell,
+            },
+        );
+        let done = image
+            .and_then(|image| gfx::activate(&mut self.probe.device, self.ready, pipe, index, &image, mqd_at));
+        if let Err(e) = done {
+            self.vm.vfree(&mut self.probe.device, mqd.va)?;
+            return Err(e.into());
+        }
+        let id = u32::from(pipe) << 8 | u32::from(index);
+        Ok(Slot { queue: Self::hw_queue(request, id, doorbell), mqd: Some(mqd), eop: Some(eop) })
+    }
+
+    fn create_sdma(&mut self, request: &QueueRequest) -> Result<Slot, IfaceError> {
+        let kind = QueueKind::Sdma;
+        if self.probe.device.queues.sdma[0] & 1 != 0 {
+            return Err(IfaceError::NoQueue(kind));
+        }
+        let len = u32::try_from(request.ring.size)
+            .map_err(|_| IfaceError::BadQueue { kind, why: "its ring is larger than 4 GiB" })?;
+        let q = sdma::SdmaQueue {
+            ring: request.ring.va,
+            len,
+            rptr: request.pointers.va + u64::from(READ_PTR),
+            wptr: request.pointers.va + u64::from(WRITE_PTR),
+            doorbell: soc::DOORBELL_SDMA0,
+        };
+        sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q)?;
+        Ok(Slot { queue: Self::hw_queue(request, 0, soc::DOORBELL_SDMA0), mqd: None, eop: None })
+    }
+
+    fn hw_queue(request: &QueueRequest, id: u32, doorbell: u32) -> HwQueue {
+        HwQueue {
+            kind: request.kind,
+            id,
+            ring: request.ring,
+            pointers: request.pointers,
+            read_ptr: READ_PTR,
+            write_ptr: WRITE_PTR,
+            doorbell: u64::from(doorbell) * 8,
+        }
+    }
+}
+
+impl<B: Bus> Iface for Gpu<'_, B> {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn versions(&self) -> IpVersions {
+        self.versions
+    }
+
+    fn regs(&self) -> &RegFile {
+        &self.probe.device.regs
+    }
+
+    fn alloc(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
+        if size == 0 {
+            return Err(IfaceError::Vm(VmError::ZeroSize));
+        }
+        let size =
+            size.checked_next_multiple_of(0x1000).ok_or(IfaceError::OutOfMemory { what: "memory", size })?;
+        if flags.contains(AllocFlags::HOST) {
+            self.alloc_host(size, flags)
+        } else {
+            self.alloc_vram(size, flags)
+        }
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), IfaceError> {
+        if buffer.base != 0 {
+            return Err(IfaceError::NotAllocated { va: buffer.va });
+        }
+        if self.in_use(&buffer) {
+            return Err(IfaceError::InUse { va: buffer.va, until: u64::MAX });
+        }
+        match Place::of(buffer.handle) {
+            Place::Host(dma) => {
+                self.vm.unmap_new(&mut self.probe.device, buffer.va)?;
+                Ok(self.probe.device.bus.dma_free(dma)?)
+            }
+            _ => Ok(self.vm.vfree(&mut self.probe.device, buffer.va)?),
+        }
+    }
+
+    fn map_peer(&mut self, buffer: &Buffer, segments: &[Segment]) -> Result<(), IfaceError> {
+        Ok(self.vm.map(&mut self.probe.device, buffer.va, buffer.size, segments, MapFlags::PEER)?)
+    }
+
+    fn unmap_peer(&mut self, buffer: &Buffer) -> Result<(), IfaceError> {
+        Ok(self.vm.unmap(&mut self.probe.device, buffer.va, buffer.size)?)
+    }
+
+    fn peer_segment(&mut self, buffer: &Buffer) -> Result<Segment, IfaceError> {
+        match (Place::of(buffer.handle), self.probe.device.bus.peer_vram_base()) {
+            (Place::Vram(pa), Some(base)) => {
+                let at = pa.saturating_add(buffer.base);
+                let aperture = self.probe.device.bus.window_len(Window::Vram);
+                if at.checked_add(buffer.size).is_none_or(|end| end > aperture) {
+                    return Err(IfaceError::Unsupported(
+                        "reach this memory through the window of the device",
+                    ));
+                }
+                Ok(Segment { addr: base.saturating_add(at), len: buffer.size })
+            }
+            _ => Err(IfaceError::Unsupported("show this memory to another device")),
+        }
+    }
+
+    fn read(&mut self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), IfaceError> {
+        let len = out.len() as u64;
+        buffer.check(offset, len)?;
+        let at = buffer.base.saturating_add(offset);
+        let device = &mut self.probe.device;
+        match Place::of(buffer.handle) {
+            Place::Vram(pa) => Ok(device.vram_read(pa.saturating_add(at), out)?),
+            Place::Host(dma) => {
+                device.bus.sync_for_cpu(dma, at, len)?;
+                Ok(device.bus.dma_read(dma, at, out)?)
+            }
+            Place::Scattered => Err(IfaceError::NoCpuAccess { va: buffer.va }),
+        }
+    }
+
+    fn write(&mut self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), IfaceError> {
+        let len = data.len() as u64;
+        buffer.check(offset, len)?;
+        let at = buffer.base.saturating_add(offset);
+        let device = &mut self.probe.device;
+        match Place::of(buffer.handle) {
+            Place::Vram(pa) => {
+                let pa = pa.saturating_add(at);
+                match <[u8; 8]>::try_from(data) {
+                    Ok(bytes) if pa.is_multiple_of(8) => {
+                        Ok(device.vram_write64(pa, u64::from_le_bytes(bytes))?)
+                    }
+                    _ => Ok(device.vram_write(pa, data)?),
+                }
+            }
+            Place::Host(dma) => {
+                device.bus.dma_write(dma, at, data)?;
+                Ok(device.bus.sync_for_device(dma, at, len)?)
+            }
+            Place::Scattered => Err(IfaceError::NoCpuAccess { va: buffer.va }),
+        }
+    }
+
+    fn create_queue(&mut self, request: &QueueRequest) -> Result<HwQueue, IfaceError> {
+        if self.queues.is_full() {
+            return Err(IfaceError::NoQueue(request.kind));
+        }
+        let slot = match request.kind {
+            QueueKind::Compute => self.create_compute(request)?,
+            QueueKind::Sdma => self.create_sdma(request)?,
+        };
+        let _ = self.queues.push(slot);
+        Ok(slot.queue)
+    }
+
+    fn destroy_queue(&mut self, queue: &HwQueue) -> Result<(), IfaceError> {
+        let index = self
+            .queues
+            .iter()
+            .position(|s| s.queue == *queue)
+            .ok_or(IfaceError::BadQueue { kind: queue.kind, why: "it is not a queue of this device" })?;
+        let device = &mut self.probe.device;
+        match queue.kind {
+            QueueKind::Compute => {
+                let (pipe, number) = ((queue.id >> 8) as u8, queue.id as u8);
+                device.run(async |cx| gfx::deactivate(cx, pipe, number).await)?;
+            }
+            QueueKind::Sdma => device.run(async |cx| sdma::deactivate(cx, 0, 0).await)?,
+        }
+        let slot = self.queues.swap_remove(index);
+        if let Some(mqd) = slot.mqd {
+            self.vm.vfree(&mut self.probe.device, mqd.va)?;
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), IfaceError> {
+        Ok(self.probe.device.bus.fence()?)
+    }
+
+    fn flush_hdp(&mut self) -> Result<(), IfaceError> {
+        Ok(self.probe.device.flush_hdp()?)
+    }
+
+    fn ring_doorbell(&mut self, queue: &HwQueue, value: u64) -> Result<(), IfaceError> {
+        Ok(self.probe.device.bus.write64(Window::Doorbells, queue.doorbell, value)?)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.probe.device.bus.clock().now_us()
+    }
+
+    fn wait(&mut self, timeout_us: u64) -> Result<bool, IfaceError> {
+        let device = &mut self.probe.device;
+        device.bus.flush()?;
+        if !device.bus.wait_interrupt(timeout_us)? {
+            return Ok(false);
+        }
+        if ih::service(device, &mut |_| ())? {
+            self.overflowed = self.overflowed.saturating_add(1);
+        }
+        Ok(true)
+    }
+}
