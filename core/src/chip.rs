@@ -4,39 +4,7 @@
 //! that block's file. Registers and fields that a version lacks are not listed: the tables say so.
 
 use crate::firmware::SosComponent;
-
-/// Message numbers of an SMU (`smu_v13_0_0_ppsmc.h`, `smu_v13_0_7_ppsmc.h`, `smu_v14_0_2_ppsmc.h`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SmuMessages {
-    /// Version of the SMU's firmware.
-    pub get_version: u32,
-    /// Switches all features on.
-    pub enable_all_features: u32,
-    /// Upper half of the shared table's address.
-    pub dram_addr_high: u32,
-    /// Lower half of the shared table's address.
-    pub dram_addr_low: u32,
-    /// Copies a table into memory.
-    pub table_to_dram: u32,
-    /// Lowest frequency of a clock.
-    pub set_soft_min: u32,
-    /// Highest frequency of a clock.
-    pub set_soft_max: u32,
-    /// Frequency of a level; the number of levels for index 0xff.
-    pub get_dpm_freq: u32,
-    /// Resets the whole GPU.
-    pub mode1_reset: Mode1,
-}
-
-/// How the SMU is told to reset the GPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode1 {
-    /// A message of the normal mailbox.
-    Message(u32),
-    /// A message of the debug mailbox (`DEBUGSMC_MSG_Mode1Reset`, smu_v14_0_2_ppt.c and, for 13.0.10,
-    /// smu_v13_0_0_ppt.c).
-    Debug(u32),
-}
+use crate::reg::smu::{self, Messages, SmuError};
 
 /// A component that the PSP's bootloader loads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,32 +15,6 @@ pub struct BootloaderStep {
     pub image: SosComponent,
     /// Command (`PSP_BL__*`, amdgpu_psp.h).
     pub command: u32,
-}
-
-/// Where the metrics of an SMU stand in its table (`SmuMetrics_t`, smu*_driver_if*.h): byte offsets
-/// of 16-bit values.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MetricsLayout {
-    /// Table number (`TABLE_SMU_METRICS`).
-    pub table: u32,
-    /// Length of `SmuMetricsExternal_t` in bytes.
-    pub len: u32,
-    /// Average graphics clock after deep sleep, MHz.
-    pub gfxclk: u32,
-    /// Average memory clock after deep sleep, MHz.
-    pub memclk: u32,
-    /// Graphics activity, percent.
-    pub gfx_activity: u32,
-    /// Memory activity, percent.
-    pub mem_activity: u32,
-    /// Socket power, watts.
-    pub power: u32,
-    /// Temperatures, degrees Celsius: edge, hotspot.
-    pub temperature: u32,
-    /// Fan speed, revolutions per minute.
-    pub fan: u32,
-    /// 32-bit counter of the samples.
-    pub counter: u32,
 }
 
 /// A GPU generation.
@@ -89,10 +31,8 @@ pub struct Chip {
     pub driver_tmr: bool,
     /// Components in the order in which the bootloader takes them.
     pub bootloader: &'static [BootloaderStep],
-    /// SMU messages.
-    pub smu: SmuMessages,
-    /// SMU metrics.
-    pub metrics: MetricsLayout,
+    /// Version of the SMU's firmware interface (MP1).
+    pub mp1: (u8, u8, u8),
     /// GFX engines whose RS64 program start must be set before the MEC's.
     pub rs64_gfx: bool,
     /// Pipes of the first MEC (`num_pipe_per_mec`, gfx_v11_0.c, gfx_v12_0.c).
@@ -143,57 +83,14 @@ const BOOTLOADER_14: &[BootloaderStep] = &[
     step(Sos, 0x2_0000),
 ];
 
-const SMU_13: SmuMessages = SmuMessages {
-    get_version: 0x02,
-    enable_all_features: 0x06,
-    dram_addr_high: 0x0e,
-    dram_addr_low: 0x0f,
-    table_to_dram: 0x12,
-    set_soft_min: 0x19,
-    set_soft_max: 0x1a,
-    get_dpm_freq: 0x1f,
-    mode1_reset: Mode1::Message(0x2f),
-};
-
-const SMU_14: SmuMessages = SmuMessages { mode1_reset: Mode1::Debug(2), ..SMU_13 };
-
-/// `smu13_driver_if_v13_0_0.h`; 13.0.7's differs only in fields that are not read here.
-const METRICS_13: MetricsLayout = MetricsLayout {
-    table: 5,
-    len: 392,
-    gfxclk: 0x38,
-    memclk: 0x40,
-    gfx_activity: 0x68,
-    mem_activity: 0x6a,
-    power: 0x74,
-    temperature: 0x78,
-    fan: 0x98,
-    counter: 0x50,
-};
-
-/// `smu14_driver_if_v14_0.h`.
-const METRICS_14: MetricsLayout = MetricsLayout {
-    table: 5,
-    len: 412,
-    gfxclk: 0x30,
-    memclk: 0x38,
-    gfx_activity: 0x7c,
-    mem_activity: 0x7e,
-    power: 0x88,
-    temperature: 0x8c,
-    fan: 0xaa,
-    counter: 0x68,
-};
-
-const fn gfx11(name: &'static str, gc: (u8, u8, u8), target: &'static str) -> Chip {
+const fn gfx11(name: &'static str, gc: (u8, u8, u8), mp1: (u8, u8, u8), target: &'static str) -> Chip {
     Chip {
         name,
         gc,
         target,
         driver_tmr: true,
         bootloader: BOOTLOADER_13,
-        smu: SMU_13,
-        metrics: METRICS_13,
+        mp1,
         rs64_gfx: false,
         mec_pipes: 4,
         mec_queues: 4,
@@ -201,15 +98,14 @@ const fn gfx11(name: &'static str, gc: (u8, u8, u8), target: &'static str) -> Ch
     }
 }
 
-const fn gfx12(name: &'static str, gc: (u8, u8, u8), target: &'static str) -> Chip {
+const fn gfx12(name: &'static str, gc: (u8, u8, u8), mp1: (u8, u8, u8), target: &'static str) -> Chip {
     Chip {
         name,
         gc,
         target,
         driver_tmr: false,
         bootloader: BOOTLOADER_14,
-        smu: SMU_14,
-        metrics: METRICS_14,
+        mp1,
         rs64_gfx: true,
         mec_pipes: 2,
         mec_queues: 4,
@@ -217,17 +113,24 @@ const fn gfx12(name: &'static str, gc: (u8, u8, u8), target: &'static str) -> Ch
     }
 }
 
+impl Chip {
+    /// Numbers and layouts of the SMU's interface.
+    ///
+    /// # Errors
+    /// [`SmuError::Unsupported`], for a row with a version that the generated tables lack.
+    pub fn smu(&self) -> Result<&'static Messages, SmuError> {
+        smu::for_version(self.mp1)
+    }
+}
+
 /// All supported generations.
 pub static CHIPS: [Chip; 5] = [
-    gfx11("Navi31", (11, 0, 0), "gfx1100"),
-    gfx11("Navi33", (11, 0, 2), "gfx1102"),
+    gfx11("Navi31", (11, 0, 0), (13, 0, 0), "gfx1100"),
+    gfx11("Navi33", (11, 0, 2), (13, 0, 7), "gfx1102"),
     // Not gfx1103, which is an APU (GC 11.0.1).
-    Chip {
-        smu: SmuMessages { mode1_reset: Mode1::Debug(2), ..SMU_13 },
-        ..gfx11("Navi32", (11, 0, 3), "gfx1101")
-    },
-    gfx12("Navi44", (12, 0, 0), "gfx1200"),
-    gfx12("Navi48", (12, 0, 1), "gfx1201"),
+    gfx11("Navi32", (11, 0, 3), (13, 0, 10), "gfx1101"),
+    gfx12("Navi44", (12, 0, 0), (14, 0, 2), "gfx1200"),
+    gfx12("Navi48", (12, 0, 1), (14, 0, 3), "gfx1201"),
 ];
 
 /// The row for a version of the graphics block.

@@ -5,6 +5,7 @@ use crate::firmware::{FirmwareError, SosComponent};
 use crate::ip::{Missed, Stage};
 use crate::layout::LayoutError;
 use crate::reg::RegError;
+use crate::reg::smu::{Clock, SmuError};
 
 /// An error of the IP machines and of what is composed from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -86,11 +87,14 @@ pub enum Error {
         /// Response register.
         response: u32,
     },
+    /// The SMU's interface lacks something.
+    #[error(transparent)]
+    SmuInterface(#[from] SmuError),
     /// A clock of the SMU has no levels, or more than the table holds.
-    #[error("the SMU reports {count} levels for clock {clock}; between 1 and {max} are expected")]
+    #[error("the SMU reports {count} levels for clock {clock:?}; between 1 and {max} are expected")]
     DpmLevels {
-        /// Clock (`PPCLK_*`).
-        clock: u8,
+        /// The clock.
+        clock: Clock,
         /// Levels reported.
         count: u32,
         /// The most the table holds.

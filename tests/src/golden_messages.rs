@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use amdev_core::reg::Block;
+use amdev_core::reg::smu::Message;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
@@ -134,16 +135,18 @@ pub fn smu(json: &[u8], place: &Place) -> Result<Verdict> {
     let listed = list.as_array().context("not a list of messages")?;
     let report = replay_at(place, "boot", &[], &Deviations::load()?)?;
     let (_, chip) = place.registers()?;
-    let m = &chip.smu;
-    let names: BTreeMap<u32, &str> = [
-        (m.dram_addr_high, "PPSMC_MSG_SetDriverDramAddrHigh"),
-        (m.dram_addr_low, "PPSMC_MSG_SetDriverDramAddrLow"),
-        (m.enable_all_features, "PPSMC_MSG_EnableAllSmuFeatures"),
-        (m.get_dpm_freq, "PPSMC_MSG_GetDpmFreqByIndex"),
-        (m.set_soft_min, "PPSMC_MSG_SetSoftMinByFreq"),
-        (m.set_soft_max, "PPSMC_MSG_SetSoftMaxByFreq"),
-    ]
-    .into();
+    let interface = chip.smu()?;
+    let mut names = BTreeMap::new();
+    for (message, name) in [
+        (Message::SetDriverDramAddrHigh, "PPSMC_MSG_SetDriverDramAddrHigh"),
+        (Message::SetDriverDramAddrLow, "PPSMC_MSG_SetDriverDramAddrLow"),
+        (Message::EnableAllSmuFeatures, "PPSMC_MSG_EnableAllSmuFeatures"),
+        (Message::GetDpmFreqByIndex, "PPSMC_MSG_GetDpmFreqByIndex"),
+        (Message::SetSoftMinByFreq, "PPSMC_MSG_SetSoftMinByFreq"),
+        (Message::SetSoftMaxByFreq, "PPSMC_MSG_SetSoftMaxByFreq"),
+    ] {
+        names.insert(interface.message(message)?, name);
+    }
     let mut verdict = Verdict::default();
     for (n, entry) in listed.iter().enumerate() {
         let mut out = Vec::new();

@@ -324,56 +324,60 @@ fn smu_messages_have_the_numbers_the_reference_sent() {
     }
 }
 
-/// The numbers that core's table of GPU generations repeats are those of the firmware's headers.
+/// A GPU generation talks to its SMU by the interface of the version that its discovery table names.
 #[test]
-fn gpu_generations_repeat_the_smu_numbers_of_the_headers() {
-    let mut reset_differs = Vec::new();
+fn gpu_generations_use_the_smu_interface_of_their_discovery_table() {
     for device in DEVICES {
         let json: serde_json::Value = serde_json::from_slice(&self::device(device)).unwrap();
         let gc = json["ips"].as_array().unwrap().iter().find(|ip| ip["name"] == "GC_HWID").unwrap();
         let part = |i: usize| gc["version"][i].as_u64().unwrap() as u8;
         let chip = chip::find((part(0), part(1), part(2))).unwrap();
         let (smu, _) = smu_of(device);
-        let (m, l) = (chip.smu, chip.metrics);
-        for (number, message) in [
-            (m.get_version, Message::GetSmuVersion),
-            (m.enable_all_features, Message::EnableAllSmuFeatures),
-            (m.dram_addr_high, Message::SetDriverDramAddrHigh),
-            (m.dram_addr_low, Message::SetDriverDramAddrLow),
-            (m.table_to_dram, Message::TransferTableSmu2Dram),
-            (m.set_soft_min, Message::SetSoftMinByFreq),
-            (m.set_soft_max, Message::SetSoftMaxByFreq),
-            (m.get_dpm_freq, Message::GetDpmFreqByIndex),
-        ] {
-            assert_eq!(Ok(number), smu.message(message), "{device} {message:?}");
-        }
-        for (offset, metric) in [
-            (l.gfxclk, Metric::AverageGfxclkFrequencyPostDs),
-            (l.memclk, Metric::AverageMemclkFrequencyPostDs),
-            (l.gfx_activity, Metric::AverageGfxActivity),
-            (l.mem_activity, Metric::AverageUclkActivity),
-            (l.power, Metric::AverageSocketPower),
-            (l.temperature, Metric::AvgTemperature),
-            (l.fan, Metric::AvgFanRpm),
-            (l.counter, Metric::MetricsCounter),
-        ] {
-            assert_eq!(offset, u32::from(smu.metric(metric).unwrap().offset), "{device} {metric:?}");
-        }
-        assert_eq!(
-            (Ok(l.table), l.len),
-            (smu.table(Table::SmuMetrics), u32::from(smu.metrics_size)),
-            "{device}"
-        );
-        let reset = match m.mode1_reset {
-            chip::Mode1::Message(n) => (Mailbox::Driver, n),
-            chip::Mode1::Debug(n) => (Mailbox::Debug, n),
-        };
-        if reset != smu.mode1_reset() {
-            reset_differs.push(device);
-        }
+        assert!(std::ptr::eq(chip.smu().unwrap(), smu), "{device}");
+        assert_eq!(chip.mp1, smu.version, "{device}");
     }
-    // On Navi32 (MP1 13.0.10) the reference uses the normal mailbox, Linux the debug one: either may do.
-    assert!(reset_differs.iter().all(|d| *d == "navi32"), "{reset_differs:?}");
+    // The numbers that every GPU was driven with, by the headers of 13.0.0.
+    let smu = smu::for_version((13, 0, 0)).unwrap();
+    for (message, number) in [
+        (Message::GetSmuVersion, 0x02),
+        (Message::EnableAllSmuFeatures, 0x06),
+        (Message::SetDriverDramAddrHigh, 0x0e),
+        (Message::SetDriverDramAddrLow, 0x0f),
+        (Message::TransferTableSmu2Dram, 0x12),
+        (Message::SetSoftMinByFreq, 0x19),
+        (Message::SetSoftMaxByFreq, 0x1a),
+        (Message::GetDpmFreqByIndex, 0x1f),
+    ] {
+        assert_eq!(smu.message(message), Ok(number), "{message:?}");
+    }
+    assert_eq!(smu.mode1_reset(), (Mailbox::Driver, 0x2f));
+    for (version, reset) in [((13, 0, 7), (Mailbox::Driver, 0x2f)), ((13, 0, 10), (Mailbox::Debug, 2))] {
+        assert_eq!(smu::for_version(version).unwrap().mode1_reset(), reset);
+    }
+    for minor in [2, 3] {
+        assert_eq!(smu::for_version((14, 0, minor)).unwrap().mode1_reset(), (Mailbox::Debug, 2));
+    }
+    for (version, layout, size) in [
+        ((13, 0, 0), [0x38, 0x40, 0x68, 0x6a, 0x74, 0x78, 0x98, 0x50], 392),
+        ((13, 0, 7), [0x38, 0x40, 0x68, 0x6a, 0x74, 0x78, 0x98, 0x50], 392),
+        ((13, 0, 10), [0x38, 0x40, 0x68, 0x6a, 0x74, 0x78, 0x98, 0x50], 392),
+        ((14, 0, 2), [0x30, 0x38, 0x7c, 0x7e, 0x88, 0x8c, 0xaa, 0x68], 412),
+        ((14, 0, 3), [0x30, 0x38, 0x7c, 0x7e, 0x88, 0x8c, 0xaa, 0x68], 412),
+    ] {
+        let smu = smu::for_version(version).unwrap();
+        let offsets = [
+            Metric::AverageGfxclkFrequencyPostDs,
+            Metric::AverageMemclkFrequencyPostDs,
+            Metric::AverageGfxActivity,
+            Metric::AverageUclkActivity,
+            Metric::AverageSocketPower,
+            Metric::AvgTemperature,
+            Metric::AvgFanRpm,
+            Metric::MetricsCounter,
+        ]
+        .map(|metric| smu.metric(metric).unwrap().offset);
+        assert_eq!((offsets, smu.metrics_size, smu.table(Table::SmuMetrics)), (layout, size, Ok(5)));
+    }
 }
 
 /// Sizes and offsets that a C compiler gives (the reference's ctypes layouts of 13.0.0 and 14.0.2).

@@ -3,8 +3,8 @@
 use super::wait::{Stage, Until};
 use super::{Cx, Device};
 use crate::bus::Bus;
-use crate::chip::Mode1;
 use crate::error::Error;
+use crate::reg::smu::{self, Clock, Message, Messages, Metric, Sensor, SmuError, Table};
 use crate::reg::{Reg, r};
 
 /// One message; Linux waits 2 s at most (`usec_timeout * 20`, smu_cmn.c), some need longer.
@@ -22,8 +22,8 @@ const LEVEL_COUNT: u32 = 0xff;
 /// Bit 31 of a level: the clock has a fine-grained range.
 const FINE_GRAINED: u32 = 1 << 31;
 
-/// Clocks that are pinned, in the order in which they are set (`PPCLK_e`, smu13_driver_if*.h).
-pub const CLOCKS: [(u8, &str); 4] = [(0, "GFXCLK"), (2, "UCLK"), (3, "FCLK"), (1, "SOCCLK")];
+/// Clocks that are pinned, in the order in which they are set.
+pub const CLOCKS: [Clock; 4] = [Clock::Gfx, Clock::Memory, Clock::Fabric, Clock::Soc];
 /// The most levels a clock has (`NUM_GFXCLK_DPM_LEVELS`).
 const MAX_LEVELS: usize = 16;
 
@@ -113,19 +113,20 @@ async fn exchange<B: Bus>(
 }
 
 /// Sends a message and awaits "OK".
-pub async fn send<B: Bus>(cx: &mut Cx<'_, B>, message: u32, argument: u32) -> Result<(), Error> {
-    exchange(cx, &MAIN, message, argument, MESSAGE_US).await
+pub async fn send<B: Bus>(cx: &mut Cx<'_, B>, message: Message, argument: u32) -> Result<(), Error> {
+    let number = cx.chip.smu()?.message(message)?;
+    exchange(cx, &MAIN, number, argument, MESSAGE_US).await
 }
 
 /// Sends a message and reads its answer from the argument register.
-pub async fn ask<B: Bus>(cx: &mut Cx<'_, B>, message: u32, argument: u32) -> Result<u32, Error> {
+pub async fn ask<B: Bus>(cx: &mut Cx<'_, B>, message: Message, argument: u32) -> Result<u32, Error> {
     send(cx, message, argument).await?;
     cx.read(MAIN.argument)
 }
 
 /// Whether the SMU answers. A deadline missed is an answer here, not an error.
 pub async fn is_alive<B: Bus>(cx: &mut Cx<'_, B>) -> Result<bool, Error> {
-    let version = cx.chip.smu.get_version;
+    let version = cx.chip.smu()?.message(Message::GetSmuVersion)?;
     match exchange(cx, &MAIN, version, 0, ALIVE_US).await {
         Ok(()) => Ok(true),
         Err(Error::Timeout(_)) => Ok(false),
@@ -139,10 +140,9 @@ pub async fn is_alive<B: Bus>(cx: &mut Cx<'_, B>) -> Result<bool, Error> {
 pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.enter(Stage::Smu).await;
     let table = cx.mc(cx.layout.smu_table.start);
-    let m = cx.chip.smu;
-    send(cx, m.dram_addr_high, (table >> 32) as u32).await?;
-    send(cx, m.dram_addr_low, table as u32).await?;
-    send(cx, m.enable_all_features, 0).await
+    send(cx, Message::SetDriverDramAddrHigh, (table >> 32) as u32).await?;
+    send(cx, Message::SetDriverDramAddrLow, table as u32).await?;
+    send(cx, Message::EnableAllSmuFeatures, 0).await
 }
 
 /// Resets the whole GPU through the SMU. Afterwards nothing is as it was: the secure OS is gone,
@@ -150,13 +150,13 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
 /// restored by the host ([`Bus::after_reset`]).
 pub async fn mode1_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.enter(Stage::Reset).await;
-    let mode1 = cx.chip.smu.mode1_reset;
+    let (mailbox, number) = cx.chip.smu()?.mode1_reset();
     cx.bus.before_reset()?;
-    let told = match mode1 {
-        Mode1::Message(m) => exchange(cx, &MAIN, m, 0, MESSAGE_US).await,
+    let told = match mailbox {
+        smu::Mailbox::Driver => exchange(cx, &MAIN, number, 0, MESSAGE_US).await,
         // The SMU may reset before it answers here, so that nobody waits for it
         // (__smu_cmn_send_debug_msg).
-        Mode1::Debug(m) => tell(cx, &DEBUG, m, 0),
+        smu::Mailbox::Debug => tell(cx, &DEBUG, number, 0),
     };
     let passed = cx.delay(MODE1_US).await;
     cx.forget();
@@ -181,10 +181,10 @@ async fn ask_levels<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     if !cx.dpm.is_empty() {
         return Ok(());
     }
-    let message = cx.chip.smu.get_dpm_freq;
+    let message = Message::GetDpmFreqByIndex;
     let mut table = DpmTable::default();
-    for ((clock, _), levels) in CLOCKS.into_iter().zip(&mut table.levels) {
-        let argument = u32::from(clock) << 16;
+    for (clock, levels) in CLOCKS.into_iter().zip(&mut table.levels) {
+        let argument = cx.chip.smu()?.clock(clock)? << 16;
         let count = ask(cx, message, argument | LEVEL_COUNT).await? & !FINE_GRAINED;
         if count == 0 || count > MAX_LEVELS as u32 {
             return Err(Error::DpmLevels { clock, count, max: MAX_LEVELS as u32 });
@@ -203,17 +203,16 @@ async fn ask_levels<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
 pub async fn set_clocks<B: Bus>(cx: &mut Cx<'_, B>, level: Level) -> Result<(), Error> {
     cx.enter(Stage::Clocks).await;
     ask_levels(cx).await?;
-    let m = cx.chip.smu;
-    for (index, (clock, _)) in CLOCKS.into_iter().enumerate() {
+    for (index, clock) in CLOCKS.into_iter().enumerate() {
         let levels = cx.dpm.levels(index);
         let mhz = match level {
             Level::Lowest => levels.first(),
             Level::Highest => levels.last(),
         };
         let Some(&mhz) = mhz else { continue };
-        let argument = u32::from(clock) << 16 | u32::from(mhz);
-        send(cx, m.set_soft_min, argument).await?;
-        send(cx, m.set_soft_max, argument).await?;
+        let argument = cx.chip.smu()?.clock(clock)? << 16 | u32::from(mhz);
+        send(cx, Message::SetSoftMinByFreq, argument).await?;
+        send(cx, Message::SetSoftMaxByFreq, argument).await?;
     }
     Ok(())
 }
@@ -221,37 +220,37 @@ pub async fn set_clocks<B: Bus>(cx: &mut Cx<'_, B>, level: Level) -> Result<(), 
 /// Lets the SMU write its metrics into the shared table and reads them.
 pub async fn read_metrics<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Metrics, Error> {
     cx.enter(Stage::Metrics).await;
-    let (m, layout) = (cx.chip.smu, cx.chip.metrics);
-    send(cx, m.table_to_dram, layout.table).await?;
+    let interface = cx.chip.smu()?;
+    send(cx, Message::TransferTableSmu2Dram, interface.table(Table::SmuMetrics)?).await?;
     let mut table = [0; 512];
     let at = cx.layout.smu_table.start;
-    let Some(bytes) = table.get_mut(..layout.len as usize) else {
+    let Some(bytes) = table.get_mut(..usize::from(interface.metrics_size)) else {
         return Err(Error::BadValue {
             what: "the SMU's metrics length",
-            value: layout.len.into(),
+            value: interface.metrics_size.into(),
             need: "at most 512",
         });
     };
     cx.vram_read(at, bytes)?;
-    Ok(decode_metrics(&layout, bytes))
+    Ok(decode_metrics(interface, bytes)?)
 }
 
-fn decode_metrics(layout: &crate::chip::MetricsLayout, table: &[u8]) -> Metrics {
-    let half = |at: u32| match table.get(at as usize..at as usize + 2) {
-        Some(&[a, b]) => u16::from_le_bytes([a, b]),
-        _ => 0,
-    };
-    Metrics {
-        gfxclk_mhz: half(layout.gfxclk),
-        memclk_mhz: half(layout.memclk),
-        gfx_activity: half(layout.gfx_activity),
-        mem_activity: half(layout.mem_activity),
-        power_w: half(layout.power),
-        edge_c: half(layout.temperature),
-        hotspot_c: half(layout.temperature + 2),
-        fan_rpm: half(layout.fan),
-        counter: u32::from(half(layout.counter)) | u32::from(half(layout.counter + 2)) << 16,
-    }
+fn decode_metrics(interface: &Messages, table: &[u8]) -> Result<Metrics, SmuError> {
+    let value = |metric| interface.read_metric(table, metric, 0);
+    let temperature =
+        |sensor| interface.read_metric(table, Metric::AvgTemperature, interface.sensor(sensor)?);
+    // All but the counter are 16 bits wide.
+    Ok(Metrics {
+        gfxclk_mhz: value(Metric::AverageGfxclkFrequencyPostDs)? as u16,
+        memclk_mhz: value(Metric::AverageMemclkFrequencyPostDs)? as u16,
+        gfx_activity: value(Metric::AverageGfxActivity)? as u16,
+        mem_activity: value(Metric::AverageUclkActivity)? as u16,
+        power_w: value(Metric::AverageSocketPower)? as u16,
+        edge_c: temperature(Sensor::Edge)? as u16,
+        hotspot_c: temperature(Sensor::Hotspot)? as u16,
+        fan_rpm: value(Metric::AvgFanRpm)? as u16,
+        counter: value(Metric::MetricsCounter)?,
+    })
 }
 
 /// The clock levels known so far; they are asked for with the first [`set_clocks`].
@@ -271,7 +270,7 @@ mod tests {
         table[0x74..0x76].copy_from_slice(&315u16.to_le_bytes());
         table[0x78..0x7c].copy_from_slice(&[54, 0, 71, 0]);
         table[0x50..0x54].copy_from_slice(&0x1_0002u32.to_le_bytes());
-        let m = decode_metrics(&chip.metrics, &table);
+        let m = decode_metrics(chip.smu().unwrap(), &table).unwrap();
         assert_eq!(
             (m.gfxclk_mhz, m.power_w, m.edge_c, m.hotspot_c, m.counter),
             (2525, 315, 54, 71, 0x1_0002)

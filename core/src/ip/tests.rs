@@ -252,7 +252,8 @@ fn an_smu_answer_other_than_1_is_an_error() {
     d.on_write(r::MP1_SMN_C2PMSG_66, move |state, _| {
         state.regs.insert(response, 0xfe);
     });
-    let result = d.run(async |cx: &mut TestCx<'_>| smu::send(cx, 0x19, 5).await);
+    let result =
+        d.run(async |cx: &mut TestCx<'_>| smu::send(cx, crate::reg::smu::Message::SetSoftMinByFreq, 5).await);
     assert_eq!(result, Err(Error::Smu { message: 0x19, argument: 5, response: 0xfe }));
 }
 

@@ -337,13 +337,15 @@ fn run_boot(device: &mut Dev, fw: &mut Source, flow: &str) -> anyhow::Result<()>
 /// Clock levels as the boot before asked for them, from `smu.json`.
 fn levels(place: &Place) -> anyhow::Result<DpmTable> {
     let list = place.json("smu.json")?;
+    let (_, chip) = place.registers()?;
+    let clocks = smu::CLOCKS.map(|clock| chip.smu().and_then(|smu| smu.clock(clock)));
     let mut levels: [Vec<u16>; 4] = Default::default();
     for message in list.as_array().into_iter().flatten() {
         let argument = hex(&message["arg"]);
         if message["name"] != "PPSMC_MSG_GetDpmFreqByIndex" || argument & 0xffff == 0xff {
             continue;
         }
-        let index = smu::CLOCKS.iter().position(|(clock, _)| u64::from(*clock) == argument >> 16);
+        let index = clocks.iter().position(|clock| clock.map(u64::from) == Ok(argument >> 16));
         let levels = index.and_then(|i| levels.get_mut(i)).context("an unknown clock in smu.json")?;
         if levels.len() as u64 == argument & 0xffff {
             levels.push(hex(&message["ret"]) as u16);
