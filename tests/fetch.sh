@@ -3,6 +3,7 @@
 #
 #   tests/fetch.sh firmware   AMD's firmware, two Debian packages: target/fetch/firmware/VERSION/amdgpu
 #   tests/fetch.sh rust-src   the standard library's source of rustc's version: target/fetch/rust-src/VERSION/library
+#   tests/fetch.sh linux      the headers of Linux 6.12's amdgpu: target/fetch/linux
 #   tests/fetch.sh qemu       QEMU with all its libraries, to be run where it lies: target/fetch/qemu
 #
 # What is there already is not fetched again. Where something cannot be had, it says
@@ -135,6 +136,23 @@ rust_src() {
 }
 
 # QEMU of 10.1 or later (vfio-user-pci) and everything it needs, down to libc: its own loader runs it.
+# Of the kernel's source, what the register tables are generated from.
+linux() {
+    [ ! -d "$fetch/linux/drivers" ] || return 0
+    private_lists main trixie
+    work=$fetch/linux.part
+    rm -rf "$work"
+    mkdir -p "$work"
+    (cd "$work" && private_apt apt-get download linux-source-6.12) >"$apt/log" 2>&1 ||
+        skip "downloading linux-source-6.12 failed: $(tail -n 1 "$apt/log")"
+    dpkg-deb --fsys-tarfile "$work"/linux-source-6.12_*.deb |
+        tar -x -O ./usr/src/linux-source-6.12.tar.xz |
+        tar -x -J -C "$work" --strip-components=1 linux-source-6.12/drivers/gpu/drm/amd
+    rm "$work"/*.deb
+    mv "$work" "$fetch/linux"
+    echo "fetched: linux-source-6.12"
+}
+
 qemu() {
     [ ! -x "$fetch/qemu/usr/bin/qemu-system-x86_64" ] || return 0
     private_lists main trixie trixie-backports
@@ -161,6 +179,9 @@ firmware)
 rust-src)
     rust_src
     ;;
+linux)
+    linux
+    ;;
 qemu)
     qemu
     ;;
@@ -170,7 +191,7 @@ apt-update)
     private_apt apt-get update
     ;;
 *)
-    echo "usage: tests/fetch.sh firmware|rust-src|qemu" >&2
+    echo "usage: tests/fetch.sh firmware|rust-src|linux|qemu" >&2
     exit 2
     ;;
 esac

@@ -161,6 +161,14 @@ if [ "$tier" = full ]; then
     # Tests with a long form look at AMDEV_FULL, property tests at the number of cases.
     export AMDEV_FULL=1 PROPTEST_CASES=20000
     tests "tests" --workspace --release
+    # What the change tier leaves out: see the reason beside each `#[ignore]`.
+    step "killed at every access" cargo test --locked --release -p amdev-tests --test states -- --ignored
+    if run_logged "kernel headers" tests/fetch.sh linux && [ -d target/fetch/linux/drivers ]; then
+        step "register tables from headers" env AMDEV_LINUX_SOURCE="$PWD/target/fetch/linux" \
+            cargo test --locked -p amdev-regs --test list -- --ignored
+    else
+        skip "register tables from headers: $(sed -n 's/^skipped: //p' "$logs/kernel-headers.log")"
+    fi
     golden=$target/release/golden
     [ $fuzzing -eq 1 ] && step "fuzzing" tests/fuzz.sh
 else

@@ -1,4 +1,4 @@
-//! A whole GPU over a [`Bus`]: found, booted, and an [`Iface`] for queues and programs.
+//! A whole GPU over a [`Bus`]: found, booted, and an [`Iface`](crate::iface::Iface) for queues and programs.
 //!
 //! ```text
 //! Probe::open(bus)        reads the discovery table, chooses tables and chip data

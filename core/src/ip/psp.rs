@@ -135,10 +135,24 @@ async fn wait_bootloader<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Option<u32>, Erro
     Ok((cx.chip.driver_tmr && answer != RESPONSE).then_some(answer))
 }
 
+/// Waits until the bootloader can take the first component. False if there is none any more: a process
+/// that died may have told it to start the secure OS, which comes up in the meantime
+/// (psp_v13_0_bootloader_load_component looks, too).
+async fn bootloader_waits<B: Bus>(cx: &mut Cx<'_, B>) -> Result<bool, Error> {
+    let ready = wait_bootloader(cx).await;
+    if is_sos_alive(cx)? {
+        return Ok(false);
+    }
+    ready.map(|_| true)
+}
+
 async fn load_sos<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<(), Error> {
     // A component may be refused because a process that died had loaded it already: whether that
     // matters, the secure OS tells.
     let mut refused = None;
+    if !bootloader_waits(cx).await? {
+        return Ok(());
+    }
     for step in cx.chip.bootloader {
         if fw.sos(step.component).is_none() {
             if step.component == SosComponent::Sos {

@@ -24,9 +24,9 @@ mod unmap;
 pub use alloc::{AllocOptions, Allocation};
 
 /// Bytes at the start of VRAM that a warm boot finds again: the root table, firmware buffers, rings.
-pub const BOOT_REGION: u64 = 32 << 20;
+pub const BOOT_REGION: u64 = crate::layout::BOOT_LEN;
 /// Bytes at the end of VRAM that are never handed out: discovery table, TMR, firmware's own.
-pub const RESERVED_TAIL: u64 = 64 << 20;
+pub const RESERVED_TAIL: u64 = crate::layout::TAIL_LEN;
 /// First virtual address of the range shared by all devices.
 pub const VA_BASE: u64 = 0x2000_0000_0000;
 /// Bytes of that range.

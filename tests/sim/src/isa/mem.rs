@@ -410,18 +410,7 @@ pub(super) fn flat(name: &str) -> Option<Exec> {
             match (op, kind.as_bytes().first()?) {
                 ("swap", b'b') => atomic!(bits, 0x7),
                 ("cmpswap", b'b') => atomic!(bits, 0x8),
-                ("add", b'u') => atomic!(bits, 0xf),
-                ("sub", b'u') => atomic!(bits, 0x10),
-                ("min", b'i') => atomic!(bits, 0x11),
-                ("min", b'u') => atomic!(bits, 0x12),
-                ("max", b'i') => atomic!(bits, 0x13),
-                ("max", b'u') => atomic!(bits, 0x14),
-                ("and", b'b') => atomic!(bits, 0x15),
-                ("or", b'b') => atomic!(bits, 0x16),
-                ("xor", b'b') => atomic!(bits, 0x17),
-                ("inc", b'u') => atomic!(bits, 0x18),
-                ("dec", b'u') => atomic!(bits, 0x19),
-                _ => return None,
+                named => arithmetic_atomic!(named, atomic, bits),
             }
         }
     })

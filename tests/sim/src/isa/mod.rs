@@ -16,6 +16,28 @@
               from their negation; bit fields read as the guides write them"
 )]
 
+/// What an atomic with arithmetic in its name does, by its name and the letter of its type; `$atomic`
+/// makes an operation of a width and a `TC_OP_ATOMIC_*` number. Exchanges are named differently in LDS
+/// and in memory.
+macro_rules! arithmetic_atomic {
+    ($named:expr, $atomic:ident, $bits:expr) => {
+        match $named {
+            ("add", b'u') => $atomic!($bits, 0xf),
+            ("sub", b'u') => $atomic!($bits, 0x10),
+            ("min", b'i') => $atomic!($bits, 0x11),
+            ("min", b'u') => $atomic!($bits, 0x12),
+            ("max", b'i') => $atomic!($bits, 0x13),
+            ("max", b'u') => $atomic!($bits, 0x14),
+            ("and", b'b') => $atomic!($bits, 0x15),
+            ("or", b'b') => $atomic!($bits, 0x16),
+            ("xor", b'b') => $atomic!($bits, 0x17),
+            ("inc", b'u') => $atomic!($bits, 0x18),
+            ("dec", b'u') => $atomic!($bits, 0x19),
+            _ => return None,
+        }
+    };
+}
+
 mod cmp;
 mod ctl;
 mod decode;
