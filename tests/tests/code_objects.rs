@@ -58,6 +58,13 @@ fn an_undefined_symbol_is_named() {
 }
 
 #[test]
+fn a_32_bit_distance_to_no_symbol_fits_nowhere() {
+    let file = relocatable(&[(4, 4, 0, 0)]);
+    let error = CodeObject::parse(&file).map(drop).unwrap_err();
+    assert!(matches!(error, ProgramError::RelocationOverflow { offset: 324, .. }), "{error:?}");
+}
+
+#[test]
 fn relocation_type_1_is_rejected() {
     let file = relocatable(&[(8, 1, 4, 0)]);
     let error = CodeObject::parse(&file).map(drop).unwrap_err();

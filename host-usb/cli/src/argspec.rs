@@ -141,11 +141,14 @@ fn parse(text: &str) -> Result<ArgSpec, String> {
             let (n, save) = field(rest);
             (Source::Generated(Generator::Zero, count(n)?), save_file(save)?)
         }
-        (_, Some("")) => return Err(format!("'{text}' lacks the file's name")),
-        (_, Some(path)) => match path.split_once(":@") {
-            Some((path, save)) => (Source::File(path.into()), Some(save.into())),
-            None => (Source::File(path.into()), None),
-        },
+        (_, Some(paths)) => {
+            let (path, save) = paths.split_once(":@").map_or((paths, None), |(a, b)| (a, Some(b)));
+            // A name that is empty or that holds the separator again: which file is meant, nobody knows.
+            if path.is_empty() || save.is_some_and(|s| s.is_empty() || s.contains(":@")) {
+                return Err(format!("'{text}' lacks a file's name, or has one file too many"));
+            }
+            (Source::File(path.into()), save.map(Into::into))
+        }
         (_, None) => {
             let (generator, Some(rest)) = field(rest) else {
                 return Err(format!("'{text}' lacks the count of elements"));
@@ -213,7 +216,12 @@ mod tests {
             ("in:f32:iota:4:@f", "is an input"),
             ("out:f32:@f", "lacks the count"),
             ("out:f32:4:f", "@FILE"),
-            ("in:f32:@", "lacks the file"),
+            ("in:f32:@", "lacks a file's name"),
+            ("inout:i8:@:@a:@b", "lacks a file's name"),
+            ("inout:i8:@a:@", "lacks a file's name"),
+            ("inout:i8:@a:@b:@c", "one file too many"),
+            ("inout:f32:iota:4:@", "@FILE"),
+            ("out:f32:4:@", "@FILE"),
             ("in:f32:what:4", "unknown generator"),
         ] {
             let error = text.parse::<ArgSpec>().expect_err(text);
