@@ -7,6 +7,7 @@
 //! time. [`Config`] says which model it is, in which state it is found and what goes wrong.
 
 mod access;
+pub mod bridge;
 pub mod chip;
 pub mod config;
 pub mod cp;
