@@ -4,6 +4,7 @@
 #   tests/fetch.sh firmware   AMD's firmware, two Debian packages: target/fetch/firmware/VERSION/amdgpu
 #   tests/fetch.sh rust-src   the standard library's source of rustc's version: target/fetch/rust-src/VERSION/library
 #   tests/fetch.sh linux      the headers of Linux 6.12's amdgpu: target/fetch/linux
+#   tests/fetch.sh rocblas    a very large code object, of Debian's librocblas0: target/fetch/rocblas
 #   tests/fetch.sh qemu       QEMU with all its libraries, to be run where it lies: target/fetch/qemu
 #
 # What is there already is not fetched again. Where something cannot be had, it says
@@ -135,7 +136,6 @@ rust_src() {
     echo "fetched: rust-src $package"
 }
 
-# QEMU of 10.1 or later (vfio-user-pci) and everything it needs, down to libc: its own loader runs it.
 # Of the kernel's source, what the register tables are generated from.
 linux() {
     [ ! -d "$fetch/linux/drivers" ] || return 0
@@ -153,6 +153,24 @@ linux() {
     echo "fetched: linux-source-6.12"
 }
 
+# A library of matrix kernels with a code object of 22 MB: the largest real one there is.
+rocblas() {
+    [ ! -e "$fetch/rocblas/Kernels.so-000-gfx1100.hsaco" ] || return 0
+    private_lists main trixie
+    work=$fetch/rocblas.part
+    rm -rf "$work"
+    mkdir -p "$work"
+    (cd "$work" && private_apt apt-get download librocblas0) >"$apt/log" 2>&1 ||
+        skip "downloading librocblas0 failed: $(tail -n 1 "$apt/log")"
+    dpkg-deb --fsys-tarfile "$work"/librocblas0_*.deb |
+        tar -x -C "$work" --transform 's,.*/,,' --wildcards '*/Kernels.so-000-gfx1100.hsaco' || true
+    rm "$work"/*.deb
+    [ -e "$work/Kernels.so-000-gfx1100.hsaco" ] || skip "librocblas0 has no Kernels.so-000-gfx1100.hsaco"
+    mv "$work" "$fetch/rocblas"
+    echo "fetched: librocblas0"
+}
+
+# QEMU of 10.1 or later (vfio-user-pci) and everything it needs, down to libc: its own loader runs it.
 qemu() {
     [ ! -x "$fetch/qemu/usr/bin/qemu-system-x86_64" ] || return 0
     private_lists main trixie trixie-backports
@@ -182,6 +200,9 @@ rust-src)
 linux)
     linux
     ;;
+rocblas)
+    rocblas
+    ;;
 qemu)
     qemu
     ;;
@@ -191,7 +212,7 @@ apt-update)
     private_apt apt-get update
     ;;
 *)
-    echo "usage: tests/fetch.sh firmware|rust-src|linux|qemu" >&2
+    echo "usage: tests/fetch.sh firmware|rust-src|linux|rocblas|qemu" >&2
     exit 2
     ;;
 esac

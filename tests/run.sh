@@ -138,7 +138,7 @@ elif ! cargo fetch --manifest-path tests/fuzz/Cargo.toml >"$logs/fuzz-fetch.log"
 else
     fuzzing=1
     step "fuzz targets: format" cargo fmt --manifest-path tests/fuzz/Cargo.toml --check
-    step "fuzz targets: check" cargo check --manifest-path tests/fuzz/Cargo.toml
+    step "fuzz targets: lints" cargo clippy --manifest-path tests/fuzz/Cargo.toml -- -D warnings
 fi
 step "docs" env RUSTDOCFLAGS=-Dwarnings cargo doc --locked --no-deps --workspace
 step "core without std" cargo build --locked -p amdev-core --no-default-features
@@ -169,6 +169,11 @@ if [ "$tier" = full ]; then
     else
         skip "register tables from headers: $(sed -n 's/^skipped: //p' "$logs/kernel-headers.log")"
     fi
+    if run_logged "large code object" tests/fetch.sh rocblas && [ -d target/fetch/rocblas ]; then
+        step "large code object, read" cargo test --locked --release -p amdev-tests --test large_object -- --ignored
+    else
+        skip "large code object: $(sed -n 's/^skipped: //p' "$logs/large-code-object.log")"
+    fi
     golden=$target/release/golden
     [ $fuzzing -eq 1 ] && step "fuzzing" tests/fuzz.sh
 else
@@ -198,10 +203,12 @@ script() {
     row "$name" $((ok + bad)) "$ok" 0 "$took"
     while IFS= read -r why; do skip "$name: $why"; done < <(sed -n 's/^skipped: //p' "$log")
 }
-if [ "$tier" = full ]; then
-    script "bare targets" tests/bare-targets.sh
-    script "bare metal in QEMU" tests/bare/run.sh
-fi
+# tests/bare is a workspace of its own, for targets without an operating system.
+step "bare metal: format" cargo fmt --manifest-path tests/bare/Cargo.toml --all --check
+step "bare metal: lints" cargo clippy --locked --manifest-path tests/bare/Cargo.toml -p bare-kernel \
+    --target x86_64-unknown-linux-gnu -- -D warnings
+script "bare targets" tests/bare-targets.sh
+script "bare metal in QEMU" tests/bare/run.sh
 
 printf '\n%-34s %8s %8s %10s %6s\n' name checked matched deviations s
 for r in "${rows[@]}"; do

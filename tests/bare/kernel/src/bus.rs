@@ -203,7 +203,7 @@ fn read_from(from: *const u8, buf: &mut [u8]) {
         let at = from.wrapping_add(done);
         match buf.get_mut(done..done + 8) {
             // SAFETY: the callers checked the whole range against its window or allocation.
-            Some(to) if at as usize % 8 == 0 => {
+            Some(to) if (at as usize).is_multiple_of(8) => {
                 to.copy_from_slice(&unsafe { at.cast::<u64>().read_volatile() }.to_le_bytes());
                 done += 8;
             }

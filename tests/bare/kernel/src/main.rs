@@ -72,7 +72,10 @@ fn job(start_info: u64, score: &mut Score) -> Result<(), ()> {
     // Firmware: opened through embedded-io, read piece by piece out of the archive.
     let open = |_, name: &str| file(name).map(Memory::new);
     let mut firmware = FirmwareSet::open(versions, open).map_err(failed("opening firmware"))?;
-    let progress = &mut |event: &Event| say!("  {event:?}");
+    let progress = &mut |event: &Event| match event.stage {
+        Some(stage) => say!("  {:7} us  {stage}", event.at_us),
+        None => say!("  {:7} us  done, {} register writes", event.at_us, event.counters.register_writes),
+    };
     let report = probe.boot(&mut firmware, Options::default(), progress).map_err(failed("booting"))?;
     score.pass(format_args!("booted ({}: {})", report.path, report.reason));
 
@@ -97,7 +100,8 @@ fn job(start_info: u64, score: &mut Score) -> Result<(), ()> {
     gpu.copy(&va_c, &va_a, len).map_err(failed("copying in VRAM"))?;
     gpu.read(&va_c, &mut out).map_err(failed("copying out"))?;
     if out != a {
-        return Err(say!("FAILED: what was copied is not what was there"));
+        say!("FAILED: what was copied is not what was there");
+        return Err(());
     }
     score.pass(format_args!("copied {len} bytes into VRAM, in VRAM and out"));
 
@@ -123,7 +127,8 @@ fn job(start_info: u64, score: &mut Score) -> Result<(), ()> {
     for (i, value) in out.as_chunks().0.iter().enumerate() {
         let (value, expected) = (f32::from_le_bytes(*value), 1.5 * i as f32 + 1.0);
         if value != expected {
-            return Err(say!("FAILED: the kernel's result {i} is {value}, not {expected}"));
+            say!("FAILED: the kernel's result {i} is {value}, not {expected}");
+            return Err(());
         }
     }
     score.pass(format_args!("ran {} on {N} values, all right", kernel.name));
