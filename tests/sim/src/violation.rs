@@ -48,6 +48,16 @@ pub enum Rule {
     UnmappedDma,
     /// Memory that the CPU read before the device had finished (a fence not awaited).
     FenceNotAwaited,
+    /// A command, vendor request or block that no bridge firmware takes.
+    UsbCommand,
+    /// A transfer on a stream or endpoint that nobody gave it for.
+    UsbStream,
+    /// A PCIe request that the bridge cannot send, or that was sent too early.
+    TlpMalformed,
+    /// A PCIe memory request that no bridge or device takes.
+    TlpNowhere,
+    /// A PCIe request while the link is down.
+    LinkDown,
     /// An access of a size or alignment that the window does not support.
     BadAccess,
     /// Anything else that hardware would not forgive.
