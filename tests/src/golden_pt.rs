@@ -7,11 +7,11 @@
 //! physical addresses), 18 (fragments), 19 (a boot table freed to the wrong allocator), 20 (virtual
 //! addresses leak), C14 (a failed call leaves something behind).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use amdev_core::bus::Segment;
-use amdev_core::mm::pte::{Entry, Kind, Level, Mtype, PteFlags, PteFormat};
+use amdev_core::mm::pte::PteFormat;
 use amdev_core::mm::tlsf::Block;
 use amdev_core::mm::vm::{AllocOptions, Booting, MapFlags, Running, VaRange, Vm, VmConfig, VmError};
 use anyhow::{Context, Result, bail, ensure};
@@ -21,8 +21,10 @@ use crate::golden_tlsf::{hex, list, text};
 use crate::table_memory::{Injected, TableVram};
 use crate::verdict::Verdict;
 
+mod flags;
 pub mod model;
 
+use flags::flag_table;
 use model::{Attr, Page, Pages, read_tables};
 
 const PAGE: u64 = 0x1000;
@@ -53,55 +55,6 @@ pub fn judge(json: &[u8]) -> Result<Verdict> {
         }
     }
     Ok(verdict)
-}
-
-fn flag_table(name: &str, format: PteFormat, table: &Value, verdict: &mut Verdict) -> Result<()> {
-    let mut seen = BTreeSet::new();
-    for (row, value) in list(table, "rows")?.iter().enumerate() {
-        let place = format!("{name} pte_flags row {row}");
-        let mut field = [0; 7];
-        for (i, f) in field.iter_mut().enumerate() {
-            *f = value[i].as_u64().with_context(|| format!("row {row} column {i}"))?;
-        }
-        let [lv, is_table, frag, uncached, system, snooped, valid] = field;
-        let level = *Level::ALL.get(lv as usize).with_context(|| format!("row {row}: level {lv}"))?;
-        let mut flags = if is_table == 0 { PteFlags::RWX } else { PteFlags::empty() };
-        flags.set(PteFlags::SYSTEM, system != 0);
-        flags.set(PteFlags::SNOOPED, snooped != 0);
-        flags.set(PteFlags::VALID, valid != 0);
-        let entry = Entry {
-            kind: if is_table == 0 { Kind::Page } else { Kind::Table },
-            addr: 0,
-            flags,
-            mtype: if uncached == 0 { Mtype::CACHED } else { Mtype::UNCACHED },
-            fragment: frag as u8,
-        };
-        let mut wrong = Vec::new();
-        let (ours, theirs) = (format.encode(level, &entry)?, hex(&value[7])?);
-        if ours != theirs {
-            wrong.push(format!("{entry:?} is {ours:#x}, recorded is {theirs:#x}"));
-        }
-        if valid != 0 && format.decode(level, ours) != Some(entry) {
-            wrong.push(format!("{ours:#x} does not decode to {entry:?}"));
-        }
-        if !seen.insert(field) {
-            wrong.push("the row stands there twice".into());
-        }
-        verdict.row(&place, wrong);
-    }
-    // Every combination: last-level entries are pages only.
-    let tables = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)];
-    let mut missing = Vec::new();
-    for (lv, is_table) in tables {
-        for (frag, bits) in [0, 4, 9].into_iter().flat_map(|f| (0..16).map(move |b| (f, b))) {
-            let row = [lv, is_table, frag, bits >> 3 & 1, bits >> 2 & 1, bits >> 1 & 1, bits & 1];
-            if !seen.contains(&row) {
-                missing.push(format!("row {row:?} is missing"));
-            }
-        }
-    }
-    verdict.row(&format!("{name} pte_flags"), missing);
-    Ok(())
 }
 
 /// The driver, before and after its boot.
