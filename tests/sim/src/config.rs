@@ -130,7 +130,7 @@ pub enum ConfigError {
     #[error("unknown GPU '{0}': one of navi31, navi32, navi33, navi44, navi48")]
     Gpu(String),
     /// Unknown key.
-    #[error("unknown key '{0}': one of state, bar, count, fault, clock, delays, seed, scratch7")]
+    #[error("unknown key '{0}': one of state, bar, count, fault, clock, delays, seed, scratch7, pci, rev")]
     Key(String),
     /// Bad value of a key.
     #[error("'{1}' is no value for '{0}'")]
@@ -163,6 +163,10 @@ pub struct Config {
     pub delays: bool,
     /// SCRATCH_REG7 in the states `amdev` and `malformed`.
     pub scratch7: u32,
+    /// PCI device id (vendor 0x1002): that of the model, or of a sibling that differs in nothing else.
+    pub device_id: u16,
+    /// PCI revision, by which boards of one device id are told apart.
+    pub revision: u8,
     /// A foreign trace is judged: violations are reported, and fresh data is served all the same.
     pub judge: bool,
     /// Registers that nothing sets hold the CRC-32 of their dword address instead of 0, so that a
@@ -187,6 +191,8 @@ impl Config {
             clock: ClockKind::Virtual,
             scratch7: Config::REFERENCE_SCRATCH7,
             delays: true,
+            device_id: chip.device_id,
+            revision: 0xc8,
             judge: false,
             seeded: false,
         })
@@ -242,6 +248,10 @@ impl Config {
                     config.scratch7 =
                         parse_number(value).and_then(|v| u32::try_from(v).ok()).ok_or_else(bad)?
                 }
+                "pci" => config.device_id = parse_id(value).ok_or_else(bad)?,
+                "rev" => {
+                    config.revision = parse_id(value).and_then(|v| u8::try_from(v).ok()).ok_or_else(bad)?
+                }
                 "seed" => {
                     config.seeded = match value {
                         "zero" => false,
@@ -279,6 +289,13 @@ fn parse_number(text: &str) -> Option<u64> {
     }
 }
 
+/// Hexadecimal with or without `0x`, as PCI ids are written.
+fn parse_id(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let plain = (1..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
+}
+
 fn parse_size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.chars().last()? {
         'K' | 'k' => (&text[..text.len() - 1], 10),
@@ -303,6 +320,18 @@ mod tests {
         assert_eq!(c.clock, ClockKind::Real);
         assert_eq!(c.faults, [Fault::Hang(Stage::Sos), Fault::PspStatus(0xffff_000a)]);
         assert_eq!(c.each().map(|c| c.index).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn boards_are_told_apart_by_pci_id_and_revision() {
+        let id = |text| Config::parse(text).map(|c| (c.device_id, c.revision));
+        assert_eq!(id("navi48"), Ok((0x7550, 0xc8)));
+        assert_eq!(id("navi48,pci=7551,rev=c0"), Ok((0x7551, 0xc0)));
+        assert_eq!(id("navi31,pci=0x744B,rev=0"), Ok((0x744b, 0)));
+        for wrong in ["navi31,pci=", "navi31,pci=+744", "navi31,pci=1744b", "navi31,rev=1c8", "navi31,rev=x"]
+        {
+            assert!(matches!(Config::parse(wrong), Err(ConfigError::Value(..))), "{wrong}");
+        }
     }
 
     #[test]

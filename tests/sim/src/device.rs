@@ -75,7 +75,7 @@ impl Device {
     pub(crate) fn new(config: Config) -> Device {
         let chip = config.chip;
         let mut d = Device {
-            pci: ConfigSpace::new(chip, config.bar0, config.index),
+            pci: ConfigSpace::new(&config),
             regs: RegFile::new(chip, config.seeded),
             vram: Vram::new(chip.vram_bytes()),
             dma: DmaMap::default(),
@@ -372,7 +372,7 @@ impl Device {
         self.resetting = false;
         self.present = true;
         self.interrupts = interrupts;
-        self.pci = ConfigSpace::new(self.config.chip, self.config.bar0, self.config.index);
+        self.pci = ConfigSpace::new(&self.config);
         self.post();
     }
 

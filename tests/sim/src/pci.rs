@@ -1,7 +1,7 @@
 //! PCI configuration space of the simulated function: identity, BARs, power management, MSI,
 //! PCI Express with function-level reset, resizable BAR.
 
-use crate::chip::Chip;
+use crate::config::Config;
 
 const PM: usize = 0x48;
 const PCIE: usize = 0x64;
@@ -33,12 +33,13 @@ pub(crate) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    pub(crate) fn new(chip: &Chip, bar0: u64, index: u32) -> ConfigSpace {
+    pub(crate) fn new(config: &Config) -> ConfigSpace {
+        let (chip, bar0, index) = (config.chip, config.bar0, config.index);
         let mut c = ConfigSpace { bytes: vec![0; 4096], mask: vec![0; 4096], bar0, max_bar0: chip.bar0 };
         c.put16(0x00, 0x1002);
-        c.put16(0x02, chip.device_id);
+        c.put16(0x02, config.device_id);
         c.put16(0x06, 0x0010); // capability list
-        c.put32(0x08, 0x0300_00c8); // VGA compatible display controller, revision 0xc8
+        c.put32(0x08, 0x0300_0000 | u32::from(config.revision)); // VGA compatible display controller
         c.bytes[0x0c] = 0x10;
         c.put16(0x2c, 0x1002);
         c.put16(0x2e, 0x0e3b);
@@ -179,10 +180,9 @@ impl ConfigSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chip::chip;
 
     fn space() -> ConfigSpace {
-        ConfigSpace::new(chip("navi31").unwrap(), 256 << 20, 0)
+        ConfigSpace::new(&Config::parse("navi31,bar=256M").unwrap())
     }
 
     fn r32(c: &ConfigSpace, at: usize) -> u32 {

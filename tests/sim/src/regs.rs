@@ -6,6 +6,10 @@ use amdev_regs::Register;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+mod index;
+
+use index::Places;
+
 /// One register of this GPU.
 #[derive(Clone, Copy, Debug)]
 struct RegDef {
@@ -22,6 +26,7 @@ struct Tables {
     actions: HashMap<u32, Action>,
     banks: HashMap<u32, Bank>,
     grbm: u32,
+    index: u32,
     /// First and last register of a hardware queue descriptor: a range that is loaded from its
     /// image as a whole, holes included.
     hqd: (u32, u32),
@@ -93,13 +98,17 @@ enum Bank {
     Queue,
     /// By VMID of GRBM_GFX_CNTL.
     Vmid,
+    /// By GRBM_GFX_INDEX.
+    Shader,
 }
 
 pub(crate) struct RegFile {
     tables: Arc<Tables>,
     values: HashMap<u32, u32>,
     banked: HashMap<(u32, u32), u32>,
+    shader: HashMap<u32, Places>,
     grbm: u32,
+    index: u32,
     seeded: bool,
 }
 
@@ -205,6 +214,8 @@ fn bank(name: &str) -> Bank {
         || name.starts_with("CP_MEC_RS64_PRGRM_CNTR_START")
     {
         Bank::Queue
+    } else if index::is_indexed(name) {
+        Bank::Shader
     } else {
         Bank::None
     }
@@ -232,6 +243,7 @@ fn tables(chip: &'static Chip) -> Arc<Tables> {
     });
     let addr = |name| t.names.get(name).map_or(u32::MAX, |n| n.0);
     (t.grbm, t.hqd) = (addr("GRBM_GFX_CNTL"), (addr("CP_MQD_BASE_ADDR"), addr("CP_HQD_PQ_WPTR_HI")));
+    t.index = addr("GRBM_GFX_INDEX");
     for hole in t.hqd.0..=t.hqd.1 {
         t.banks.entry(hole).or_insert(Bank::Queue);
     }
@@ -242,7 +254,17 @@ fn tables(chip: &'static Chip) -> Arc<Tables> {
 
 impl RegFile {
     pub(crate) fn new(chip: &'static Chip, seeded: bool) -> RegFile {
-        RegFile { tables: tables(chip), values: HashMap::new(), banked: HashMap::new(), grbm: 0, seeded }
+        let mut file = RegFile {
+            tables: tables(chip),
+            values: HashMap::new(),
+            banked: HashMap::new(),
+            shader: HashMap::new(),
+            grbm: 0,
+            index: 0,
+            seeded,
+        };
+        file.reset();
+        file
     }
 
     /// What a register holds that nothing has set.
@@ -289,13 +311,18 @@ impl RegFile {
         match self.tables.banks.get(&addr)? {
             Bank::Queue => Some((addr, grbm & 0x70f)),
             Bank::Vmid => Some((addr, grbm & 0xf0)),
-            Bank::None => None,
+            Bank::Shader | Bank::None => None,
         }
+    }
+
+    fn is_indexed(&self, addr: u32) -> bool {
+        self.tables.banks.get(&addr) == Some(&Bank::Shader)
     }
 
     pub(crate) fn get_at(&self, addr: u32, grbm: u32) -> u32 {
         let value = match self.key(addr, grbm) {
             Some(k) => self.banked.get(&k).copied(),
+            None if self.is_indexed(addr) => self.shader.get(&addr).and_then(|p| p.get(self.index)),
             None => self.values.get(&addr).copied(),
         };
         value.unwrap_or_else(|| self.initial(addr))
@@ -306,6 +333,7 @@ impl RegFile {
             Some(k) => {
                 self.banked.insert(k, value);
             }
+            None if self.is_indexed(addr) => self.shader.entry(addr).or_default().set(self.index, value),
             None => {
                 self.values.insert(addr, value);
             }
@@ -320,6 +348,9 @@ impl RegFile {
     pub(crate) fn set(&mut self, addr: u32, value: u32) {
         if addr == self.tables.grbm {
             self.grbm = value;
+        }
+        if addr == self.tables.index {
+            self.index = value;
         }
         self.set_at(addr, self.grbm, value);
     }
@@ -375,7 +406,10 @@ impl RegFile {
     pub(crate) fn reset(&mut self) {
         self.values.clear();
         self.banked.clear();
+        self.shader.clear();
         self.grbm = 0;
+        self.index = index::BROADCAST;
+        self.values.insert(self.tables.index, self.index);
     }
 }
 
@@ -422,6 +456,25 @@ mod tests {
         f.put("SH_MEM_BASES", 7);
         f.put("GRBM_GFX_CNTL", 0);
         assert_eq!((f.val("SH_MEM_BASES"), f.val_at("CP_HQD_VMID", 4)), (0, 3));
+    }
+
+    #[test]
+    fn registers_of_shader_arrays_are_banked_by_grbm_gfx_index() {
+        for gpu in ["navi31", "navi48"] {
+            let mut f = RegFile::new(chip(gpu).unwrap(), false);
+            assert_eq!(f.val("GRBM_GFX_INDEX"), 0xe000_0000, "{gpu}");
+            f.put("GC_USER_SHADER_ARRAY_CONFIG", 0x1_0000);
+            // Engine 1, array 1, all instances.
+            f.put("GRBM_GFX_INDEX", 0x4001_0100);
+            f.put("GC_USER_SHADER_ARRAY_CONFIG", 0x6_0000);
+            assert_eq!(f.val("GC_USER_SHADER_ARRAY_CONFIG"), 0x6_0000, "{gpu}");
+            f.put("GRBM_GFX_INDEX", 0x4001_0000);
+            assert_eq!(f.val("GC_USER_SHADER_ARRAY_CONFIG"), 0x1_0000, "{gpu}");
+            // Others do not care.
+            f.put("SCRATCH_REG7", 5);
+            f.put("GRBM_GFX_INDEX", 0xe000_0000);
+            assert_eq!(f.val("SCRATCH_REG7"), 5, "{gpu}");
+        }
     }
 
     #[test]
