@@ -143,21 +143,33 @@ pub async fn boot<B: Bus>(
     fw: &mut dyn FirmwareSource,
     options: Options,
 ) -> Result<Report, Error> {
+    boot_telling(cx, fw, options, &mut Ladder::default()).await
+}
+
+/// [`boot`], which tells in `ladder` what resets it tried also where it fails.
+pub async fn boot_telling<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    fw: &mut dyn FirmwareSource,
+    options: Options,
+    ladder: &mut Ladder,
+) -> Result<Report, Error> {
+    *ladder = Ladder::default();
     cx.clear_stages();
     cx.enter(Stage::Probe).await;
     let mut reason = probe(cx)?;
     if options.cold && reason == Reason::LeftInOrder {
         reason = Reason::Asked;
     }
-    let (mut warm_error, mut ladder) = (None, Ladder::default());
+    let mut warm_error = None;
     if reason.is_disorder() && !options.cold {
-        gentle(cx, options.first, &mut ladder).await?;
+        gentle(cx, options.first, ladder).await?;
     }
     let in_order = ladder.helped(Rung::Queue) || ladder.helped(Rung::Mec);
     if in_order || reason == Reason::LeftInOrder {
         match warm(cx, fw).await {
             Ok(ready) => {
                 let path = Path::Warm;
+                let ladder = *ladder;
                 return Ok(Report { path, reason, reset_done: false, ladder, warm_error, ready });
             }
             // A device that is gone will not come back by a reset; everything else may.
@@ -173,16 +185,19 @@ pub async fn boot<B: Bus>(
         if reason == Reason::Untouched {
             reason = Reason::Foreign;
         }
-        if ladder::reset_all(cx, &mut ladder).await? {
+        if ladder::reset_all(cx, true, ladder).await? {
             (path, reset_done) = (Path::Reset, true);
-        } else if reason != Reason::Foreign {
+        } else {
+            ih::switch_off(cx)?;
+        }
+        if !reset_done && reason != Reason::Foreign {
             // What follows is no warm boot: should it not reach its end, nobody must take the GPU
             // for one that was left in order.
             cx.write(r::SCRATCH_REG7, 0)?;
         }
     }
     let ready = full(cx, fw).await?;
-    Ok(Report { path, reason, reset_done, ladder, warm_error, ready })
+    Ok(Report { path, reason, reset_done, ladder: *ladder, warm_error, ready })
 }
 
 /// The rungs after which a warm boot is possible.
@@ -287,10 +302,20 @@ async fn finish<B: Bus>(
     Ok(booting.finish())
 }
 
-/// Resets a GPU and leaves it as after power-on, without booting it.
-pub async fn reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
+/// Resets a GPU and leaves it as after power-on, without booting it; `ladder` tells what was tried.
+/// A GPU that nobody has booted is reset where the host can do it from outside; elsewhere it is as
+/// after power-on already, or nothing of this side can change that.
+pub async fn reset<B: Bus>(cx: &mut Cx<'_, B>, ladder: &mut Ladder) -> Result<(), Error> {
+    *ladder = Ladder::default();
     cx.clear_stages();
-    smu::mode1_reset(cx).await
+    cx.enter(Stage::Probe).await;
+    let booted = psp::is_sos_alive(cx)?;
+    if !ladder::reset_all(cx, booted, ladder).await? && booted {
+        return Err(Error::State(
+            "neither the SMU nor the host can reset the GPU; switch the machine off and on again",
+        ));
+    }
+    Ok(())
 }
 
 /// Shuts a GPU down so that the next boot can be warm: queues taken down, translation of GFXHUB
@@ -315,6 +340,7 @@ mod tests {
     use crate::ip::scripted::{TestBus, device};
     use crate::reg::Reg;
     use std::string::ToString;
+    use std::vec::Vec;
 
     /// A device that this driver has left in order, with some registers changed.
     fn left(change: &[(Reg, u32)]) -> Device<TestBus> {
@@ -358,5 +384,21 @@ mod tests {
     fn another_layout_is_named_with_both_versions() {
         let text = Reason::OtherLayout { version: 9 }.to_string();
         assert_eq!(text, "the GPU was set up with layout version 9, this is 1");
+    }
+
+    #[test]
+    fn a_gpu_that_nothing_can_reset_is_an_error_only_if_it_was_booted() {
+        for (sos, fails) in [(0, false), (1, true)] {
+            let mut d = left(&[(r::PSP_C2PMSG_81, sos)]);
+            let mut ladder = Ladder::default();
+            let result = d.run(async |cx: &mut Cx<'_, TestBus>| reset(cx, &mut ladder).await);
+            assert_eq!(matches!(result, Err(Error::State(_))), fails, "{result:?}");
+            assert_eq!(result.is_err(), fails);
+            let rungs: Vec<_> = ladder.iter().collect();
+            let impossible =
+                |rung| rungs.iter().any(|t| t.0 == rung && matches!(t.1, Outcome::Impossible(_)));
+            assert!(rungs.len() == 2 && impossible(Rung::Mode1) && impossible(Rung::Bus), "{ladder}");
+            assert!(!ladder.lost_everything());
+        }
     }
 }

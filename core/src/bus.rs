@@ -226,6 +226,12 @@ pub trait Dma {
     fn peer_vram_base(&self) -> Option<u64> {
         None
     }
+
+    /// Length in bytes of what stands at [`Dma::peer_vram_base`]: BAR0, however far a decorator
+    /// extends [`Window::Vram`]. 0 where other devices cannot reach it.
+    fn peer_vram_len(&self) -> u64 {
+        0
+    }
 }
 
 /// Time. A simulated device brings its own, so that tests never sleep.
@@ -336,6 +342,9 @@ impl<T: Dma + ?Sized> Dma for &mut T {
     }
     fn peer_vram_base(&self) -> Option<u64> {
         (**self).peer_vram_base()
+    }
+    fn peer_vram_len(&self) -> u64 {
+        (**self).peer_vram_len()
     }
 }
 

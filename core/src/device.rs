@@ -16,9 +16,9 @@ use crate::discovery::{self, DiscoverError, IpList};
 use crate::error::Error;
 use crate::firmware::FirmwareSource;
 use crate::iface::{IpVersions, Properties, Target};
-use crate::ip::{Device, Event};
+use crate::ip::{Cx, Device, Event, Slot};
 use crate::layout::Ready;
-use crate::mm::{Block, PteFormat, VirtualRange, Vm, VmConfig, VmError};
+use crate::mm::{Block, PteFormat, Running, VirtualRange, Vm, VmConfig, VmError};
 use crate::reg::tables::{self, UnsupportedVersion};
 use crate::reg::{Block as IpBlock, RegFile};
 
@@ -93,6 +93,7 @@ pub struct Probe<B> {
     pub device: Device<B>,
     /// What its discovery table says.
     pub ips: IpList,
+    ladder: boot::Ladder,
 }
 
 /// Register tables and base addresses of a device, by its discovery table.
@@ -127,14 +128,39 @@ pub fn properties(ips: &IpList) -> Properties {
     }
 }
 
+/// What was found out of a device, apart from the bus it was found on.
+///
+/// [`Probe::open`] drops a bus that it fails on. A host whose bus must be released, or whose trace
+/// must be completed, lends it: `Probe::open(&mut bus)?.detach().on(bus)`.
+#[derive(Debug)]
+pub struct Found {
+    device: Device<()>,
+    ips: IpList,
+}
+
+impl Found {
+    /// Puts the bus to what was found on it.
+    pub fn on<B>(self, bus: B) -> Probe<B> {
+        Probe { device: self.device.with_bus(bus).0, ips: self.ips, ladder: boot::Ladder::default() }
+    }
+}
+
+impl<B> Probe<B> {
+    /// What was found, without the bus.
+    pub fn detach(self) -> Found {
+        Found { device: self.device.with_bus(()).0, ips: self.ips }
+    }
+}
+
 impl<B: Bus> Probe<B> {
-    /// Finds out what a device is. Only reads.
+    /// Finds out what a device is. Only reads. The bus is dropped on an error; see [`Found`] for
+    /// hosts that need it back.
     pub fn open(mut bus: B) -> Result<Self, OpenError> {
         let (size, ips) = discovery::discover(&mut bus)?;
         let gc = ips.require(IpBlock::Gc)?;
         let chip = chip::find(gc).ok_or(OpenError::UnknownChip { gc, versions: BlockVersions::of(&ips) })?;
         let device = Device::new(bus, registers(&ips)?, chip, size.bytes())?;
-        Ok(Probe { device, ips })
+        Ok(Probe { device, ips, ladder: boot::Ladder::default() })
     }
 
     /// Boots the device from whatever state it is in; `progress` is told the stages.
@@ -144,24 +170,45 @@ impl<B: Bus> Probe<B> {
         options: boot::Options,
         progress: &mut dyn FnMut(&Event),
     ) -> Result<boot::Report, Error> {
-        self.device.run_with(progress, async |cx| boot::boot(cx, firmware, options).await)
+        let ladder = &mut self.ladder;
+        self.device.run_with(progress, async |cx| boot::boot_telling(cx, firmware, options, ladder).await)
+    }
+
+    /// [`Probe::boot`] as a machine for [`crate::ip::drive`], which boots several devices at once on
+    /// one thread; `report` is set where it succeeds.
+    pub async fn boot_in(
+        &mut self,
+        slot: &Slot,
+        firmware: &mut dyn FirmwareSource,
+        options: boot::Options,
+        report: &mut Option<boot::Report>,
+    ) -> Result<(), Error> {
+        let mut cx = Cx::new(&mut self.device, slot);
+        *report = Some(boot::boot_telling(&mut cx, firmware, options, &mut self.ladder).await?);
+        cx.end();
+        Ok(())
     }
 
     /// Resets the device without booting it.
     pub fn reset(&mut self, progress: &mut dyn FnMut(&Event)) -> Result<(), Error> {
-        self.device.run_with(progress, async |cx| boot::reset(cx).await)
+        let ladder = &mut self.ladder;
+        self.device.run_with(progress, async |cx| boot::reset(cx, ladder).await)
     }
 
-    /// Adds the memory manager. `boot_blocks` and `pool_blocks` are storage for allocator state:
-    /// each live allocation takes a slot and each gap between them another. Devices that lend the
-    /// same `va` share their virtual addresses.
-    pub fn into_gpu<'s>(
-        mut self,
-        ready: Ready,
+    /// The resets that the last [`Probe::boot`] or [`Probe::reset`] tried, also if it failed.
+    pub fn ladder(&self) -> boot::Ladder {
+        self.ladder
+    }
+
+    /// Makes the memory manager for [`Probe::with_memory`]. `boot_blocks` and `pool_blocks` are
+    /// storage for allocator state: each live allocation takes a slot and each gap between them
+    /// another. Devices that lend the same `va` share their virtual addresses.
+    pub fn memory<'s>(
+        &mut self,
         boot_blocks: &'s mut [Block],
         pool_blocks: &'s mut [Block],
         va: &'s (dyn VirtualRange + Sync + 's),
-    ) -> Result<Gpu<'s, B>, VmError<Error>> {
+    ) -> Result<Vm<'s, Running>, VmError<Error>> {
         let layout = &self.device.layout;
         let config = VmConfig {
             format: if self.device.chip.gc.0 >= 12 { PteFormat::Gfx12 } else { PteFormat::Gfx11 },
@@ -169,7 +216,11 @@ impl<B: Bus> Probe<B> {
             boot: layout.boot.clone(),
             pool: layout.pool.clone(),
         };
-        let vm = Vm::new(&mut self.device, &config, boot_blocks, pool_blocks, va)?.boot_done();
+        Ok(Vm::new(&mut self.device, &config, boot_blocks, pool_blocks, va)?.boot_done())
+    }
+
+    /// Adds the memory manager that [`Probe::memory`] made for this device.
+    pub fn with_memory(self, ready: Ready, vm: Vm<'_, Running>) -> Gpu<'_, B> {
         let version = |block| self.ips.version(block).unwrap_or_default();
         let versions = IpVersions {
             gc: version(IpBlock::Gc),
@@ -177,6 +228,18 @@ impl<B: Bus> Probe<B> {
             nbio: version(IpBlock::Nbio),
         };
         let properties = properties(&self.ips);
-        Ok(Gpu::new(self, ready, vm, properties, versions))
+        Gpu::new(self, ready, vm, properties, versions)
+    }
+
+    /// [`Probe::memory`] and [`Probe::with_memory`] in one, for who needs no bus after an error.
+    pub fn into_gpu<'s>(
+        mut self,
+        ready: Ready,
+        boot_blocks: &'s mut [Block],
+        pool_blocks: &'s mut [Block],
+        va: &'s (dyn VirtualRange + Sync + 's),
+    ) -> Result<Gpu<'s, B>, VmError<Error>> {
+        let vm = self.memory(boot_blocks, pool_blocks, va)?;
+        Ok(self.with_memory(ready, vm))
     }
 }

@@ -141,20 +141,34 @@ pub struct Runtime<I> {
 }
 
 impl<I: Iface> Runtime<I> {
-    /// Makes the queues and pools of a device. On an error what was allocated stays with the
-    /// interface; shut the device down then.
+    /// Makes the queues and pools of a device. What was made before an error is given back. The
+    /// interface is dropped then: who needs it lends it, `Runtime::new(&mut iface, sizes)`, and puts
+    /// it in afterwards with [`Runtime::map_iface`].
     pub fn new(mut iface: I, sizes: Sizes) -> Result<Self, QueueError> {
+        let mut made = Made::default();
+        match Self::make(&mut iface, sizes, &mut made) {
+            Ok(runtime) => Ok(runtime.map_iface(|()| iface)),
+            Err(e) => {
+                made.give_back(&mut iface);
+                Err(e)
+            }
+        }
+    }
+
+    fn make(iface: &mut I, sizes: Sizes, made: &mut Made) -> Result<Runtime<()>, QueueError> {
         let device = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
         let host = AllocFlags::HOST | AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
-        let signals = iface.alloc(SIGNAL_POOL, host)?;
-        let timeline = Timeline::new(&mut iface, Signal::new(&signals, 0)?)?;
-        let kernargs = iface.alloc(sizes.kernargs, device)?;
-        let staging = iface.alloc(sizes.staging.max(0x2000), host)?;
-        let compute_memory = make_queue(&mut iface, QueueKind::Compute, sizes.compute_ring)?;
-        let sdma_memory = make_queue(&mut iface, QueueKind::Sdma, sizes.sdma_ring)?;
-        let compute_config = ComputeConfig::new(&iface, None)?;
+        let signals = made.alloc(iface, SIGNAL_POOL, host)?;
+        let timeline = Timeline::new(iface, Signal::new(&signals, 0)?)?;
+        let kernargs = made.alloc(iface, sizes.kernargs, device)?;
+        let staging = made.alloc(iface, sizes.staging.max(0x2000), host)?;
+        let compute_memory = made.queue(iface, QueueKind::Compute, sizes.compute_ring)?;
+        let sdma_memory = made.queue(iface, QueueKind::Sdma, sizes.sdma_ring)?;
+        let compute_config = ComputeConfig::new(iface, None)?;
         let sdma_config = SdmaConfig { version: iface.versions().sdma, notify: iface.notify() };
-        let mut runtime = Runtime {
+        let scratch = Scratch::for_kernel(iface.properties(), DEFAULT_PER_ITEM)?;
+        let scratch_memory = made.alloc(iface, scratch.size, AllocFlags::empty())?;
+        Ok(Runtime {
             compute: Ring::new(&[compute_memory.hw])?,
             sdma: Ring::new(&[sdma_memory.hw])?,
             memory: [compute_memory, sdma_memory],
@@ -166,13 +180,11 @@ impl<I: Iface> Runtime<I> {
             kernargs: Pool::new("kernel argument", kernargs),
             staging,
             staging_busy: [0; 2],
-            scratch: None,
+            scratch: Some((scratch_memory, scratch)),
             sizes,
             poisoned: false,
-            iface,
-        };
-        runtime.ensure_scratch(DEFAULT_PER_ITEM)?;
-        Ok(runtime)
+            iface: (),
+        })
     }
 
     /// The interface below.
@@ -295,18 +307,92 @@ impl<I: Iface> Runtime<I> {
     }
 }
 
-fn make_queue<I: Iface>(iface: &mut I, kind: QueueKind, len: u64) -> Result<QueueMemory, QueueError> {
-    let flags = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
-    let ring = iface.alloc(len, flags)?;
-    let pointers = iface.alloc(POINTERS_SIZE, flags)?;
-    // All bytes of both pointers: a stale upper half would make the engine run off.
-    iface.write(&pointers, 0, &[0; POINTERS_SIZE as usize])?;
-    let eop = match kind {
-        QueueKind::Compute => Some(iface.alloc(EOP_SIZE, AllocFlags::empty())?),
-        QueueKind::Sdma => None,
-    };
-    iface.fence()?;
-    iface.flush_hdp()?;
-    let hw = iface.create_queue(&QueueRequest { kind, ring, pointers, eop, cwsr: None, xcc: 0 })?;
-    Ok(QueueMemory { ring, pointers, eop, hw })
+impl<I> Runtime<I> {
+    /// The same runtime over what `f` makes of its interface: a borrowed one is exchanged for the
+    /// one it was borrowed from. Anything but the same device is a mistake.
+    pub fn map_iface<J>(self, f: impl FnOnce(I) -> J) -> Runtime<J> {
+        let Runtime {
+            iface,
+            compute,
+            sdma,
+            memory,
+            compute_config,
+            sdma_config,
+            signals,
+            timeline,
+            next_slot,
+            kernargs,
+            staging,
+            staging_busy,
+            scratch,
+            sizes,
+            poisoned,
+        } = self;
+        Runtime {
+            iface: f(iface),
+            compute,
+            sdma,
+            memory,
+            compute_config,
+            sdma_config,
+            signals,
+            timeline,
+            next_slot,
+            kernargs,
+            staging,
+            staging_busy,
+            scratch,
+            sizes,
+            poisoned,
+        }
+    }
+}
+
+/// What a runtime in the making has taken from its interface.
+#[derive(Default)]
+struct Made {
+    buffers: heapless::Vec<Buffer, 12>,
+    queues: heapless::Vec<HwQueue, 2>,
+}
+
+impl Made {
+    fn alloc<I: Iface>(&mut self, iface: &mut I, size: u64, flags: AllocFlags) -> Result<Buffer, QueueError> {
+        let buffer = iface.alloc(size, flags)?;
+        // There is room for all that a runtime allocates.
+        let _ = self.buffers.push(buffer);
+        Ok(buffer)
+    }
+
+    fn queue<I: Iface>(
+        &mut self,
+        iface: &mut I,
+        kind: QueueKind,
+        len: u64,
+    ) -> Result<QueueMemory, QueueError> {
+        let flags = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
+        let ring = self.alloc(iface, len, flags)?;
+        let pointers = self.alloc(iface, POINTERS_SIZE, flags)?;
+        // All bytes of both pointers: a stale upper half would make the engine run off.
+        iface.write(&pointers, 0, &[0; POINTERS_SIZE as usize])?;
+        let eop = match kind {
+            QueueKind::Compute => Some(self.alloc(iface, EOP_SIZE, AllocFlags::empty())?),
+            QueueKind::Sdma => None,
+        };
+        iface.fence()?;
+        iface.flush_hdp()?;
+        let hw = iface.create_queue(&QueueRequest { kind, ring, pointers, eop, cwsr: None, xcc: 0 })?;
+        let _ = self.queues.push(hw);
+        Ok(QueueMemory { ring, pointers, eop, hw })
+    }
+
+    /// Gives everything back that the device lets go of; memory of a queue that does not stop stays
+    /// taken, for the interface refuses to free it.
+    fn give_back<I: Iface>(&self, iface: &mut I) {
+        for queue in &self.queues {
+            let _ = iface.destroy_queue(queue);
+        }
+        for buffer in self.buffers.iter().rev() {
+            let _ = iface.free(*buffer);
+        }
+    }
 }

@@ -6,9 +6,11 @@ use amdev_core::boot::{Options, Report};
 use amdev_core::bus::Bus;
 use amdev_core::device::{Gpu, Probe};
 use amdev_core::discovery::IpList;
-use amdev_core::iface::AllocFlags;
+use amdev_core::iface::{AllocFlags, Iface as _};
 use amdev_core::mm::{Block, VaRange};
-use amdev_core::runtime::{Runtime, Sizes};
+use amdev_core::program::{CodeObject, HiddenValues};
+use amdev_core::queue::dispatch::Launch;
+use amdev_core::runtime::{Runtime, Sizes, Work};
 use amdev_fw::files::Source;
 use amdev_fw::{FirmwareSet, Versions, synthetic};
 use amdev_sim::{Config, SimGpu};
@@ -66,6 +68,41 @@ pub fn copy<B: Bus>(runtime: &mut Runtime<Gpu<'_, B>>) -> anyhow::Result<()> {
     runtime.synchronize()?;
     runtime.free(b)?;
     Ok(runtime.free(a)?)
+}
+
+/// Adds vectors of 512 floats with a kernel of the corpus and checks the sum.
+pub fn vecadd<B: Bus>(runtime: &mut Runtime<Gpu<'_, B>>) -> anyhow::Result<()> {
+    let target = runtime.iface().properties().target;
+    let file = crate::corpus(&format!("co/vecadd.gfx{}-generic.v6.O2.co", target.major))?;
+    let object = CodeObject::parse(&file)?;
+    let kernel = object.only_kernel()?;
+    let program = runtime.load(&object)?;
+    let mut buffers = Vec::new();
+    for _ in 0..3 {
+        buffers.push(runtime.alloc(2048, AllocFlags::empty())?);
+    }
+    let [out, a, b] = buffers[..] else { anyhow::bail!("three buffers") };
+    let floats = |f: fn(usize) -> f32| (0..512).flat_map(|i| f(i).to_le_bytes()).collect::<Vec<u8>>();
+    runtime.write(&a, &floats(|i| i as f32))?;
+    runtime.write(&b, &floats(|i| 0.5 * i as f32))?;
+    let launch = Launch { grid: [2, 1, 1], block: [256, 1, 1] };
+    let vas = [out, a, b].map(|b| b.va.to_le_bytes());
+    let args: Vec<&[u8]> = vas.iter().map(|v| v.as_slice()).collect();
+    let mut kernargs = vec![0; kernel.descriptor.kernarg_size as usize];
+    kernel.fill_args(&args, &mut kernargs)?;
+    kernel.fill_hidden(&launch, &HiddenValues::default(), &mut kernargs)?;
+    let work = Work { program: &program, kernel: &kernel, launch, kernargs: &kernargs, dynamic_lds: 0 };
+    let ticket = runtime.launch(&work, None)?;
+    runtime.wait(ticket, 2_000_000)?;
+    let mut sum = vec![0; 2048];
+    runtime.read(&out, &mut sum)?;
+    ensure!(sum == floats(|i| 1.5 * i as f32), "the sum differs");
+    runtime.synchronize()?;
+    runtime.unload(program)?;
+    for buffer in buffers {
+        runtime.free(buffer)?;
+    }
+    Ok(())
 }
 
 /// A bus on a GPU that a process has used before.

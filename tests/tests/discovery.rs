@@ -187,6 +187,7 @@ fn a_real_r9700_reads_the_same_with_32_bit_and_64_bit_bases() {
 
 #[test]
 fn the_harvest_list_ends_at_its_first_zero_id() {
+    // C04
     let rows_in: Vec<Row> = listing()
         .into_iter()
         .filter(|r| r.0 != 150)

@@ -18,6 +18,7 @@ fn table(gpu: &str) -> Vec<u8> {
 
 #[test]
 fn memory_size_gives_the_place_of_the_table() {
+    // C05
     for value in [u32::MAX, 0] {
         assert_eq!(MemSize::from_register(value), Err(DiscoveryError::NotResponding { value }));
     }

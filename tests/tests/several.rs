@@ -3,9 +3,8 @@
 use amdev_cli::sim::{MachineTime, SimBus};
 use amdev_core::boot::{self, Options, Path};
 use amdev_core::device::Probe;
-use amdev_core::error::Error;
 use amdev_core::iface::{AllocFlags, Iface as _};
-use amdev_core::ip::{Cx, Slot, Task, drive};
+use amdev_core::ip::{Slot, Task, drive};
 use amdev_core::mm::{Block, VaRange};
 use amdev_core::runtime::{Runtime, Sizes};
 use amdev_sim::{Config, SimGpu};
@@ -32,12 +31,7 @@ fn boot_all(buses: Vec<SimBus>) -> Vec<(Probe<SimBus>, boot::Report)> {
     let slots: Vec<Slot> = probes.iter().map(|_| Slot::new()).collect();
     let mut futures = Vec::new();
     for (((probe, fw), slot), report) in probes.iter_mut().zip(&mut images).zip(&slots).zip(&mut reports) {
-        futures.push(Box::pin(async move {
-            let mut cx = Cx::new(&mut probe.device, slot);
-            *report = Some(boot::boot(&mut cx, fw, Options::default()).await?);
-            cx.end();
-            Ok::<(), Error>(())
-        }));
+        futures.push(Box::pin(probe.boot_in(slot, fw, Options::default(), report)));
     }
     let mut tasks: Vec<Task<'_>> =
         futures.iter_mut().zip(&slots).map(|(f, slot)| Task::new(f.as_mut(), slot)).collect();

@@ -6,6 +6,7 @@ use amdev_cli::sim::{Assigned, SimBackend, SimBus};
 use amdev_core::boot::{Options, Outcome, Path, Reason, Rung};
 use amdev_core::bus::Clock as _;
 use amdev_core::bus::fault::{Fault, FaultPlan};
+use amdev_core::device::Probe;
 use amdev_tests::gpus::{self, GPUS, gpu, process, reopen};
 
 /// Boots a simulated device, copies through SDMA and back, and wants no violation.
@@ -118,6 +119,71 @@ fn another_drivers_gpu_is_reset_by_the_smu_and_where_that_is_dead_by_the_bus() {
     // The bus reset went through, the boot came as far as the SMU, which is still dead.
     assert!(error.contains("stage smu: MP1_SMN_C2PMSG_90"), "{error}");
     assert_eq!(gpu.violations(), []);
+}
+
+/// Configuration space, with what the host's firmware set up in it.
+fn config_space(gpu: &amdev_sim::SimGpu) -> Vec<u8> {
+    let mut bytes = vec![0; 0x300];
+    gpu.config_read(0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn configuration_space_and_bars_are_as_before_after_each_reset_of_the_whole_gpu() {
+    for name in GPUS {
+        for (state, rung) in [
+            ("amdgpu", Rung::Mode1),
+            ("amdgpu,bar=256M", Rung::Mode1),
+            ("amdgpu,fault=smu-dead", Rung::Bus),
+            ("cold", Rung::Bus),
+        ] {
+            let gpu = gpu(&format!("{name},state={state}")).unwrap();
+            // MSI and bus mastering as a host has them that uses the device.
+            gpu.config_write(0xa4, &[0x00, 0x10, 0xe0, 0xfe, 0, 0, 0, 0, 0x25, 0]);
+            gpu.config_write(0xa2, &[0x81, 0]);
+            let before = config_space(&gpu);
+            let mut probe = Probe::open(SimBus::new(gpu.clone())).unwrap();
+            probe.reset(&mut |_| ()).unwrap();
+            assert_eq!(probe.ladder().iter().last(), Some((rung, Outcome::Helped)), "{name} {state}");
+            assert!(probe.ladder().lost_everything());
+            assert!(config_space(&gpu) == before, "{name} {state}: configuration space differs");
+            assert_eq!(gpu.violations(), [], "{name} {state}");
+        }
+    }
+}
+
+#[test]
+fn after_a_warm_boot_both_hubs_are_told_of_changed_page_tables() {
+    for name in ["navi31", "navi48"] {
+        let gpu = gpu(&format!("{name},state=amdev")).unwrap();
+        let (mut probe, report) = gpus::boot(SimBus::new(gpu.clone()), Options::default()).unwrap();
+        assert_eq!(report.path, Path::Warm);
+        let register = |name| u64::from(gpu.register(name).unwrap()) * 4;
+        let requests = ["GCVM_INVALIDATE_ENG17_REQ", "MMVM_INVALIDATE_ENG17_REQ"].map(register);
+        let seen = |at: u64| {
+            let mut value = [0; 4];
+            gpu.read(5, at, &mut value).unwrap();
+            u32::from_le_bytes(value)
+        };
+        for at in requests {
+            // Nothing is asked for: VMID 15 alone, which nobody uses.
+            gpu.write(5, at, &0x8000u32.to_le_bytes()).unwrap();
+        }
+        probe.device.run(async |cx| amdev_core::ip::gmc::flush_tlbs(cx, 0).await).unwrap();
+        for at in requests {
+            assert_eq!(seen(at) & 0xffff, 1, "{name}: {at:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_boot_still_tells_the_resets_that_it_tried() {
+    let gpu = gpu("navi31,state=amdgpu,fault=smu-dead").unwrap();
+    let mut probe = Probe::open(SimBus::new(gpu)).unwrap();
+    let mut fw = gpus::firmware(&probe.ips).unwrap();
+    probe.boot(&mut fw, Options::default(), &mut |_| ()).unwrap_err();
+    let tried = "mode-1 reset: not possible, the SMU does not answer; bus reset: helped";
+    assert_eq!(probe.ladder().to_string(), tried);
 }
 
 #[test]

@@ -78,6 +78,11 @@ impl Ladder {
         self.0.iter().flatten().copied()
     }
 
+    /// Whether the whole GPU was reset.
+    pub fn lost_everything(&self) -> bool {
+        self.helped(Rung::Mode1) || self.helped(Rung::Bus)
+    }
+
     /// Whether a rung helped.
     pub fn helped(&self, rung: Rung) -> bool {
         self.iter().any(|tried| tried == (rung, Outcome::Helped))
@@ -114,15 +119,24 @@ pub(super) async fn reset_mec<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     gmc::clear_fault(cx, Hub::Gc)
 }
 
-/// The rungs that lose everything, for a GPU whose secure OS runs: the first that goes through ends
-/// it. True if one did.
-pub(super) async fn reset_all<B: Bus>(cx: &mut Cx<'_, B>, ladder: &mut Ladder) -> Result<bool, Error> {
-    let outcome = if !smu::is_alive(cx).await? {
+/// The rungs that lose everything: the first that goes through ends it. True if one did. `sos` is
+/// whether the secure OS runs.
+pub(super) async fn reset_all<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    sos: bool,
+    ladder: &mut Ladder,
+) -> Result<bool, Error> {
+    let outcome = if !sos {
+        Outcome::Impossible("no secure OS runs")
+    } else if !smu::is_alive(cx).await? {
         Outcome::Impossible("the SMU does not answer")
     } else {
         match smu::mode1_reset(cx).await {
             Ok(()) => Outcome::Helped,
-            Err(e) if matches!(e, Error::Bus(BusError::Gone)) => return Err(e),
+            Err(e) if matches!(e, Error::Bus(BusError::Gone)) => {
+                ladder.push(Rung::Mode1, Outcome::Failed(e));
+                return Err(e);
+            }
             Err(e) => Outcome::Failed(e),
         }
     };
@@ -144,6 +158,9 @@ pub(super) async fn reset_all<B: Bus>(cx: &mut Cx<'_, B>, ladder: &mut Ladder) -
                 _ => Ok(false),
             }
         }
-        Err(e) => Err(e),
+        Err(e) => {
+            ladder.push(Rung::Bus, Outcome::Failed(e));
+            Err(e)
+        }
     }
 }

@@ -36,5 +36,8 @@ macro_rules! delegate_dma {
         fn peer_vram_base(&self) -> Option<u64> {
             self.inner.peer_vram_base()
         }
+        fn peer_vram_len(&self) -> u64 {
+            self.inner.peer_vram_len()
+        }
     };
 }

@@ -139,13 +139,10 @@ impl<'s, B: Bus> Gpu<'s, B> {
     }
 
     fn map_flags(flags: AllocFlags) -> MapFlags {
-        if flags.contains(AllocFlags::HOST) {
-            MapFlags::HOST
-        } else if flags.contains(AllocFlags::UNCACHED) {
-            MapFlags::UNCACHED
-        } else {
-            MapFlags::empty()
-        }
+        let mut map = if flags.contains(AllocFlags::HOST) { MapFlags::HOST } else { MapFlags::empty() };
+        map.set(MapFlags::UNCACHED, flags.intersects(AllocFlags::HOST | AllocFlags::UNCACHED));
+        map.set(MapFlags::NO_EXECUTE, !flags.contains(AllocFlags::EXECUTABLE));
+        map
     }
 
     fn alloc_host(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
@@ -155,7 +152,11 @@ impl<'s, B: Bus> Gpu<'s, B> {
         match mapped {
             Ok(a) => Ok(Buffer { va: a.va, size: a.size, handle: Place::Host(dma).handle(), base: 0, flags }),
             Err(e) => {
-                self.probe.device.bus.dma_free(dma)?;
+                // Tables in an unknown state may still point there.
+                if !self.vm.is_lost() {
+                    // What matters is why there is no memory.
+                    let _ = self.probe.device.bus.dma_free(dma);
+                }
                 Err(e.into())
             }
         }
@@ -167,8 +168,15 @@ impl<'s, B: Bus> Gpu<'s, B> {
         let device = &mut self.probe.device;
         let a = self.vm.valloc(device, size, &options)?;
         let place = if contiguous {
-            let at = translate(device, &self.vm.space(), a.va).map_err(VmError::Bus)?;
-            at.map_or(Place::Scattered, |(page, _, entry)| Place::Vram(entry.addr + (a.va - page)))
+            match translate(device, &self.vm.space(), a.va) {
+                Ok(at) => {
+                    at.map_or(Place::Scattered, |(page, _, entry)| Place::Vram(entry.addr + (a.va - page)))
+                }
+                Err(e) => {
+                    let _ = self.vm.vfree(device, a.va);
+                    return Err(VmError::Bus(e).into());
+                }
+            }
         } else {
             Place::Scattered
         };
@@ -176,7 +184,8 @@ impl<'s, B: Bus> Gpu<'s, B> {
     }
 
     fn in_use(&self, buffer: &Buffer) -> bool {
-        let overlaps = |b: &Buffer| b.va < buffer.va + buffer.size && buffer.va < b.va + b.size;
+        let end = |b: &Buffer| b.va.saturating_add(b.size);
+        let overlaps = |b: &Buffer| b.va < end(buffer) && buffer.va < end(b);
         self.queues.iter().any(|s| {
             let own = [s.mqd, s.eop];
             overlaps(&s.queue.ring) || overlaps(&s.queue.pointers) || own.iter().flatten().any(overlaps)
@@ -193,12 +202,29 @@ impl<'s, B: Bus> Gpu<'s, B> {
         let index = (0..self.probe.device.chip.mec_queues.min(MAX_COMPUTE))
             .find(|index| used & 1u32.checked_shl((*index).into()).unwrap_or(0) == 0)
             .ok_or(IfaceError::NoQueue(kind))?;
-        let doorbell = DOORBELL_MEC_RING0 + u32::from(index);
         let len = u32::try_from(request.ring.size).map_err(|_| bad("its ring is larger than 4 GiB"))?;
         let eop_len = u32::try_from(eop.size).map_err(|_| bad("its EOP memory is larger than 4 GiB"))?;
         let mqd = self.alloc_vram(MQD_LEN, AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS)?;
+        let doorbell = DOORBELL_MEC_RING0 + u32::from(index);
+        if let Err(e) = self.start_compute(request, (pipe, index), (len, eop_len), (mqd, eop), doorbell) {
+            self.stop_compute(pipe, index, mqd);
+            return Err(e);
+        }
+        let id = u32::from(pipe) << 8 | u32::from(index);
+        Ok(Slot { queue: Self::hw_queue(request, id, doorbell), mqd: Some(mqd), eop: Some(eop) })
+    }
+
+    fn start_compute(
+        &mut self,
+        request: &QueueRequest,
+        (pipe, index): (u8, u8),
+        (len, eop_len): (u32, u32),
+        (mqd, eop): (Buffer, Buffer),
+        doorbell: u32,
+    ) -> Result<(), IfaceError> {
         let Place::Vram(mqd_at) = Place::of(mqd.handle) else {
-            return Err(bad("its MQD is not contiguous"));
+            let kind = QueueKind::Compute;
+            return Err(IfaceError::BadQueue { kind, why: "its MQD is not contiguous" });
         };
         let image = Mqd::compute(
             &self.probe.device.regs,
@@ -213,14 +239,21 @@ impl<'s, B: Bus> Gpu<'s, B> {
                 doorbell,
             },
         );
-        let done = image
-            .and_then(|image| gfx::activate(&mut self.probe.device, self.ready, pipe, index, &image, mqd_at));
-        if let Err(e) = done {
-            self.vm.vfree(&mut self.probe.device, mqd.va)?;
-            return Err(e.into());
+        let image = image?;
+        Ok(gfx::activate(&mut self.probe.device, self.ready, pipe, index, &image, mqd_at)?)
+    }
+
+    /// Takes back what is left of a compute queue that could not be set up. What comes out is not the
+    /// news: the caller has the error that led here.
+    fn stop_compute(&mut self, pipe: u8, index: u8, mqd: Buffer) {
+        let device = &mut self.probe.device;
+        // An error may come after the queue was switched on; it is not given the memory of others then.
+        let bit = 1u32 << (u32::from(pipe) * 8 + u32::from(index));
+        let is_off = device.queues.compute & bit == 0
+            || device.run(async |cx| gfx::deactivate(cx, pipe, index).await).is_ok();
+        if is_off {
+            let _ = self.vm.vfree(&mut self.probe.device, mqd.va);
         }
-        let id = u32::from(pipe) << 8 | u32::from(index);
-        Ok(Slot { queue: Self::hw_queue(request, id, doorbell), mqd: Some(mqd), eop: Some(eop) })
     }
 
     fn create_sdma(&mut self, request: &QueueRequest) -> Result<Slot, IfaceError> {
@@ -237,7 +270,11 @@ impl<'s, B: Bus> Gpu<'s, B> {
             wptr: request.pointers.va + u64::from(WRITE_PTR),
             doorbell: soc::DOORBELL_SDMA0,
         };
-        sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q)?;
+        if let Err(e) = sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q) {
+            // It may be on already, and its ring goes back to whom it belongs.
+            let _ = self.probe.device.run(async |cx| sdma::deactivate(cx, 0, 0).await);
+            return Err(e.into());
+        }
         Ok(Slot { queue: Self::hw_queue(request, 0, soc::DOORBELL_SDMA0), mqd: None, eop: None })
     }
 
@@ -308,7 +345,7 @@ impl<B: Bus> Iface for Gpu<'_, B> {
         match (Place::of(buffer.handle), self.probe.device.bus.peer_vram_base()) {
             (Place::Vram(pa), Some(base)) => {
                 let at = pa.saturating_add(buffer.base);
-                let aperture = self.probe.device.bus.window_len(Window::Vram);
+                let aperture = self.probe.device.bus.peer_vram_len();
                 if at.checked_add(buffer.size).is_none_or(|end| end > aperture) {
                     return Err(IfaceError::Unsupported(
                         "reach this memory through the window of the device",
@@ -396,7 +433,7 @@ impl<B: Bus> Iface for Gpu<'_, B> {
     }
 
     fn flush_hdp(&mut self) -> Result<(), IfaceError> {
-        Ok(self.probe.device.flush_hdp()?)
+        Ok(self.probe.device.flush_hdp_through()?)
     }
 
     fn ring_doorbell(&mut self, queue: &HwQueue, value: u64) -> Result<(), IfaceError> {

@@ -61,6 +61,43 @@ pub struct Device<B> {
     hubs_on: [bool; 2],
 }
 
+impl<B> Device<B> {
+    /// The same device with another bus in the place of its own, which is given back.
+    pub(crate) fn with_bus<C>(self, bus: C) -> (Device<C>, B) {
+        let Device {
+            bus: old,
+            regs,
+            chip,
+            layout,
+            mc_base,
+            message,
+            dpm,
+            queues,
+            counters,
+            stages,
+            open,
+            hdp_flush,
+            hubs_on,
+        } = self;
+        let device = Device {
+            bus,
+            regs,
+            chip,
+            layout,
+            mc_base,
+            message,
+            dpm,
+            queues,
+            counters,
+            stages,
+            open,
+            hdp_flush,
+            hubs_on,
+        };
+        (device, old)
+    }
+}
+
 impl<B: Bus> Device<B> {
     /// A device with `vram_len` bytes of VRAM (from the register that discovery reads). Reads where
     /// the VRAM lies in the memory controller's address space; the device must have been posted.
@@ -245,12 +282,34 @@ impl<B: Bus> Device<B> {
         let addr = match self.hdp_flush {
             Some(addr) => addr,
             None => {
-                let addr = self.read(r::BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL)? / 4;
-                self.hdp_flush = Some(addr);
-                addr
+                let at = self.read(r::BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL)?;
+                // Kept for long: the answer of a device that is gone must not be.
+                if at == u32::MAX {
+                    return Err(Error::NotResponding { stage: self.current_stage() });
+                }
+                self.hdp_flush = Some(at / 4);
+                at / 4
             }
         };
         self.write_at(addr, 0)
+    }
+
+    /// [`Device::flush_hdp`], and makes sure that it has arrived: for what is told to engines by another
+    /// window than the registers', whose next read or write would see to that.
+    ///
+    /// What is read is not the register itself, which some platforms do not bear
+    /// (`hdp_v6_0_flush_hdp`, hdp_v6_0.c).
+    pub fn flush_hdp_through(&mut self) -> Result<(), Error> {
+        self.flush_hdp()?;
+        if self.read(r::RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)? == u32::MAX {
+            return Err(Error::NotResponding { stage: self.current_stage() });
+        }
+        Ok(())
+    }
+
+    fn current_stage(&self) -> Stage {
+        // After the boot memory is flushed for queues.
+        self.open.map_or(Stage::Queue, |(stage, ..)| stage)
     }
 
     /// Whether a hub translates, as far as this driver has set it up.

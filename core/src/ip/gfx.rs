@@ -233,8 +233,9 @@ pub fn activate<B: Bus>(
     }
     device.vram_write(mqd_at, mqd.as_bytes())?;
     device.flush_hdp()?;
-    load(device, pipe, queue, mqd)?;
+    // In use from the first register on: who takes a half-made queue down must know of it.
     device.queues.compute |= bit;
+    load(device, pipe, queue, mqd)?;
     let cntl = ra::CP_ME1_PIPE_INT_CNTL.get(usize::from(pipe)).copied().unwrap_or(r::CP_ME1_PIPE0_INT_CNTL);
     use f::cp_me1_pipe_int_cntl as i;
     device.update(cntl, &[(i::TIME_STAMP_INT_ENABLE, 1), (i::GENERIC0_INT_ENABLE, 1)])
@@ -259,7 +260,9 @@ pub async fn deactivate<B: Bus>(cx: &mut Cx<'_, B>, pipe: u8, queue: u8) -> Resu
     cx.write(r::CP_HQD_DEQUEUE_REQUEST, RESET_WAVES)?;
     cx.write(r::SPI_COMPUTE_QUEUE_RESET, 1)?;
     let active = cx.regs.mask(f::cp_hqd_active::ACTIVE)?;
+    let outer = cx.attribute(Stage::Queue);
     let idle = cx.wait_reg(r::CP_HQD_ACTIVE, active, Until::Equal(0), DEQUEUE_US).await;
+    cx.attribute(outer);
     select(cx, Bank::default())?;
     idle?;
     cx.queues.compute &= !bit;

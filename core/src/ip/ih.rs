@@ -101,6 +101,14 @@ pub fn span(rptr: u32, wptr: u32, overflow: bool, len: u32) -> Span {
     Span { from, to, overflow }
 }
 
+/// Switches both rings off, for a device that was not reset: what another driver has set up still
+/// writes into the memory where its rings were (`ih_v6_0_toggle_ring_interrupts`, ih_v6_0.c).
+pub fn switch_off<B: Bus>(device: &mut Device<B>) -> Result<(), Error> {
+    use f::{ih_rb_cntl as c0, ih_rb_cntl_ring1 as c1};
+    device.update(r::IH_RB_CNTL, &[(c0::RB_ENABLE, 0), (c0::ENABLE_INTR, 0)])?;
+    device.update(r::IH_RB_CNTL_RING1, &[(c1::RB_ENABLE, 0)])
+}
+
 /// Sets up both rings and switches interrupts on.
 pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     use f::{ih_doorbell_rptr as d0, ih_doorbell_rptr_ring1 as d1, ih_rb_cntl as c0, ih_rb_cntl_ring1 as c1};

@@ -214,7 +214,7 @@ fn message_addr<B: Bus>(device: &Device<B>) -> u64 {
 }
 
 /// Copies an image into the message buffer, piece by piece, and nothing beyond its end.
-fn put_message<B: Bus>(
+pub(super) fn put_message<B: Bus>(
     device: &mut Device<B>,
     fw: &mut dyn FirmwareSource,
     id: ImageId,

@@ -113,6 +113,10 @@ pub fn activate<B: Bus>(
     }
     let reg = |regs: [[Reg; 8]; 2]| of(regs, engine, queue);
     let minor = reg(ra::SDMA_QUEUE_MINOR_PTR_UPDATE)?;
+    // In use from the first register on: who takes a half-made queue down must know of it.
+    if let Some(used) = device.queues.sdma.get_mut(usize::from(engine)) {
+        *used |= bit;
+    }
     device.write(minor, 1)?;
     device.write_pair(reg(ra::SDMA_QUEUE_RB_RPTR)?, reg(ra::SDMA_QUEUE_RB_RPTR_HI)?, 0)?;
     device.write_pair(reg(ra::SDMA_QUEUE_RB_WPTR)?, reg(ra::SDMA_QUEUE_RB_WPTR_HI)?, 0)?;
@@ -145,9 +149,6 @@ pub fn activate<B: Bus>(
         ],
     )?;
     device.update(reg(ra::SDMA_QUEUE_IB_CNTL)?, &[(ib::IB_ENABLE, 1)])?;
-    if let Some(used) = device.queues.sdma.get_mut(usize::from(engine)) {
-        *used |= bit;
-    }
     Ok(())
 }
 
@@ -162,8 +163,11 @@ pub async fn deactivate<B: Bus>(cx: &mut Cx<'_, B>, engine: u8, queue: u8) -> Re
     cx.update(of(ra::SDMA_QUEUE_IB_CNTL, engine, queue)?, &[(ib::IB_ENABLE, 0)])?;
     if was_on {
         let idle = cx.regs.mask(s::IDLE)?;
-        cx.wait_reg(of(ra::SDMA_QUEUE_CONTEXT_STATUS, engine, queue)?, idle, Until::Equal(idle), IDLE_US)
-            .await?;
+        let status = of(ra::SDMA_QUEUE_CONTEXT_STATUS, engine, queue)?;
+        let outer = cx.attribute(Stage::Queue);
+        let stopped = cx.wait_reg(status, idle, Until::Equal(idle), IDLE_US).await;
+        cx.attribute(outer);
+        stopped?;
     }
     if let Some(used) = cx.queues.sdma.get_mut(usize::from(engine)) {
         *used &= !1u8.checked_shl(queue.into()).unwrap_or(0);

@@ -6,6 +6,7 @@ use super::psp::wire::{Command, Frame};
 use super::scripted::{TestBus, device};
 use super::*;
 use crate::error::Error;
+use crate::firmware::{FirmwareError, FirmwareSource, Image, ImageId, SosComponent, UcodeStart};
 use crate::layout::{Booting, IH_RING_LEN, Ready};
 use crate::queue::mqd::{ComputeQueue, Mqd};
 use crate::reg::{RegError, f, r, ra};
@@ -186,6 +187,7 @@ async fn autoload(cx: &mut TestCx<'_>) -> Result<(), Error> {
 
 #[test]
 fn a_psp_that_never_answers_is_a_timeout_and_its_fence_value_is_not_that_of_fresh_memory() {
+    // C12 (a)
     let mut d = device();
     psp(&mut d, None);
     let error = d.run(autoload).unwrap_err();
@@ -197,6 +199,8 @@ fn a_psp_that_never_answers_is_a_timeout_and_its_fence_value_is_not_that_of_fres
 
 #[test]
 fn the_last_frame_of_the_psp_ring_stands_at_0xffc0_and_the_next_at_0() {
+    // C12 (b), with the ring's 64 KiB.
+    assert_eq!(crate::layout::PSP_RING_LEN, 64 << 10);
     let mut d = device();
     d.put(r::PSP_C2PMSG_67, 0x3ff0);
     psp(&mut d, Some(0));
@@ -219,6 +223,27 @@ fn a_psp_write_pointer_outside_its_ring_is_refused() {
         d.put(r::PSP_C2PMSG_67, wptr);
         assert!(matches!(d.run(autoload), Err(Error::BadValue { .. })), "{wptr:#x}");
     }
+}
+
+#[test]
+fn an_hdp_flush_before_a_doorbell_is_read_back_so_that_it_has_arrived() {
+    let mut d = device();
+    let size = d.regs.addr(r::RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE).unwrap();
+    d.flush_hdp_through().unwrap();
+    assert_eq!(d.bus.state.reads.last(), Some(&size));
+    d.put(r::RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE, u32::MAX);
+    assert_eq!(d.flush_hdp_through(), Err(Error::NotResponding { stage: Stage::Queue }));
+}
+
+#[test]
+fn the_address_of_the_hdp_flush_is_not_kept_of_a_device_that_does_not_answer() {
+    let mut d = device();
+    d.put(r::BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL, u32::MAX);
+    assert_eq!(d.flush_hdp(), Err(Error::NotResponding { stage: Stage::Queue }));
+    assert!(d.bus.state.writes.is_empty());
+    d.put(r::BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL, 0x385c);
+    d.flush_hdp().unwrap();
+    assert_eq!(d.bus.state.writes, [(0x385c / 4, 0)]);
 }
 
 #[test]
@@ -293,6 +318,52 @@ fn an_autoload_that_never_ends_is_a_timeout_that_names_the_register() {
     let mut d = device();
     let error = d.run(async |cx: &mut TestCx<'_>| gfx::init(cx, Default::default()).await).unwrap_err();
     assert!(error.to_string().contains("RLC_RLCS_BOOTLOAD_STATUS (mask 0x80000000)"), "{error}");
+}
+
+#[test]
+fn an_autoload_that_ends_with_a_busy_command_processor_is_a_timeout_too() {
+    let mut d = device();
+    d.put(r::RLC_RLCS_BOOTLOAD_STATUS, 0x8000_003f);
+    d.put(r::CP_STAT, 0x8000_0000);
+    let error = d.run(async |cx: &mut Cx<'_, TestBus>| gfx::init(cx, Default::default()).await).unwrap_err();
+    assert!(error.to_string().contains("CP_STAT"), "{error}");
+}
+
+/// Firmware whose SMU image consists of this many bytes of 0xAB.
+struct Bytes(u32);
+
+impl FirmwareSource for Bytes {
+    fn sos(&self, _: SosComponent) -> Option<Image<'_>> {
+        None
+    }
+    fn smu(&self) -> Option<Image<'_>> {
+        Some(Image { id: ImageId::Smu, len: self.0, types: &[] })
+    }
+    fn ip_image(&self, _: u8) -> Option<Image<'_>> {
+        None
+    }
+    fn ucode_start(&self) -> UcodeStart {
+        UcodeStart::default()
+    }
+    fn read(&mut self, _: ImageId, _: u32, buf: &mut [u8]) -> Result<(), FirmwareError> {
+        buf.fill(0xab);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_image_fills_the_message_buffer_to_its_own_end_and_no_further() {
+    for len in [1, 3, 4, 5, 4096, 4099, 1 << 20] {
+        let mut d = device();
+        let at = d.layout.psp_message.start;
+        psp::put_message(&mut d, &mut Bytes(len), ImageId::Smu, len).unwrap();
+        let mut bytes = std::vec![0; len as usize + 8];
+        d.bus.state.read_vram(at, &mut bytes);
+        let (image, behind) = bytes.split_at(len as usize);
+        assert!(image.iter().all(|b| *b == 0xab) && behind == [0; 8], "{len} bytes");
+    }
+    let too_long = psp::put_message(&mut device(), &mut Bytes(1), ImageId::Smu, (1 << 20) + 1);
+    assert_eq!(too_long, Err(Error::ImageTooLarge { len: (1 << 20) + 1, room: 1 << 20 }));
 }
 
 #[test]

@@ -36,7 +36,8 @@ impl<I: Iface> Runtime<I> {
         match self.fill_program(object, &program) {
             Ok(()) => Ok(program),
             Err(e) => {
-                self.iface.free(memory)?;
+                // What matters is why the program is not there.
+                let _ = self.iface.free(memory);
                 Err(e)
             }
         }

@@ -175,6 +175,9 @@ impl Dma for FakeBus {
     fn peer_vram_base(&self) -> Option<u64> {
         Some(0xfd_0000_0000)
     }
+    fn peer_vram_len(&self) -> u64 {
+        self.window_len(Window::Vram)
+    }
 }
 
 impl Bus for FakeBus {

@@ -20,14 +20,18 @@ use amdev_core::runtime::{Runtime, Sizes, Ticket};
 use anyhow::Context as _;
 
 mod firmware;
+mod group;
 mod program;
 mod stages;
+mod start;
 
 use firmware::Firmware;
 #[cfg(feature = "sim")]
 pub(crate) use firmware::firmware_of;
+pub use group::BusGroup;
 use program::Loaded;
 use stages::Stages;
+use start::{boot_failed, boot_report, resets, with_ladder};
 
 /// Allocator slots of a device's VRAM and of the virtual range: as many allocations can live.
 const SLOTS: usize = 1 << 16;
@@ -110,10 +114,13 @@ impl<B: HostBus> BusSession<B> {
 
     /// The device, found but not running.
     fn probe(&mut self) -> anyhow::Result<&mut Probe<Watched<B>>> {
-        if matches!(self.state, State::Closed(_))
-            && let State::Closed(bus) = std::mem::replace(&mut self.state, State::Lost)
-        {
-            let mut probe = Probe::open(bus).map_err(|e| open_error(&self.device, e))?;
+        if let State::Closed(bus) = &mut self.state {
+            // Lent only: a device that is not understood is still released, its trace completed.
+            let found = Probe::open(bus).map_err(|e| open_error(&self.device, e))?.detach();
+            let State::Closed(bus) = std::mem::replace(&mut self.state, State::Lost) else {
+                return Err(Self::lost());
+            };
+            let mut probe = found.on(bus);
             let vram_len = probe.device.layout.vram_len();
             probe.device.bus.set_vram_len(vram_len);
             probe.device.bus.inner_mut().inner_mut().sink_mut().discovered(&probe.ips);
@@ -177,6 +184,11 @@ impl<B: HostBus> BusSession<B> {
     }
 }
 
+/// Virtual addresses for one device, or for several that share them.
+fn virtual_range() -> anyhow::Result<&'static VaRange<'static>> {
+    Ok(Box::leak(Box::new(VaRange::new(slots(SLOTS)).map_err(|e| anyhow::anyhow!("{e}"))?)))
+}
+
 /// Memory for allocator state. A process opens a device once and needs this until it ends, and the
 /// core borrows what it is lent: so it is never given back.
 fn slots(count: usize) -> &'static mut [Block] {
@@ -206,7 +218,6 @@ impl<B: HostBus> Session for BusSession<B> {
 
     fn boot(&mut self, options: &BootOptions, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
         let open = self.options.clone();
-        let timeout_us = self.timeout_us();
         let open_device = self.device.clone();
         let probe = self.probe()?;
         let mut fw = Firmware::find(probe, &open)?;
@@ -219,32 +230,15 @@ impl<B: HostBus> Session for BusSession<B> {
         }
         let before = probe.device.bus.inner().counts();
         let mut stages = Stages::new(progress);
-        let report = probe
-            .boot(fw.source(), boot::Options { cold: options.cold, ..boot::Options::default() }, &mut |e| {
-                stages.event(e)
-            })
-            .context("booting the device")?;
-        let mut out = BootReport {
-            path: report.path.to_string(),
-            why: report.reason.to_string(),
-            firmware: Some(fw.describe()),
-            stages: stages.finish(),
-            counts: probe.device.bus.inner().counts().since(&before),
-            writes: probe.device.bus.inner_mut().inner_mut().sink_mut().take_writes(),
+        let core_options = boot::Options { cold: options.cold, ..boot::Options::default() };
+        let report = match probe.boot(fw.source(), core_options, &mut |e| stages.event(e)) {
+            Ok(report) => report,
+            Err(e) => return Err(boot_failed(e, probe.ladder())),
         };
-        if report.ladder.iter().next().is_some() {
-            out.why += &format!("; {}", report.ladder);
-        }
-        if let Some(e) = report.warm_error {
-            out.why += &format!(" ({e})");
-        }
-        let State::Found(probe) = std::mem::replace(&mut self.state, State::Lost) else {
-            return Err(Self::lost());
-        };
-        let va = Box::leak(Box::new(VaRange::new(slots(SLOTS)).map_err(|e| anyhow::anyhow!("{e}"))?));
-        let gpu = probe.into_gpu(report.ready, slots(BOOT_SLOTS), slots(SLOTS), va)?;
-        let sizes = Sizes { timeout_us, ..Sizes::default() };
-        self.state = State::Running(Runtime::new(gpu, sizes).context("setting up queues")?);
+        let mut out = boot_report(&report, &fw, stages.finish());
+        out.counts = probe.device.bus.inner().counts().since(&before);
+        out.writes = probe.device.bus.inner_mut().inner_mut().sink_mut().take_writes();
+        self.start(report.ready, virtual_range()?)?;
         Ok(out)
     }
 
@@ -281,11 +275,19 @@ impl<B: HostBus> Session for BusSession<B> {
         let probe = self.probe()?;
         let before = probe.device.bus.inner().counts();
         let mut stages = Stages::new(progress);
-        probe.reset(&mut |e| stages.event(e)).context("resetting the device")?;
+        let done = probe.reset(&mut |e| stages.event(e));
+        let ladder = probe.ladder();
+        done.map_err(|e| with_ladder(e, ladder, "resetting the device"))?;
+        let reset_done = ladder.lost_everything();
         Ok(BootReport {
-            path: "reset".into(),
-            why: "asked for".into(),
+            path: if reset_done { "reset" } else { "none" }.into(),
+            why: match reset_done {
+                true => format!("asked for; {ladder}"),
+                false => format!("nothing to reset: the GPU is as after power-on ({ladder})"),
+            },
             stages: stages.finish(),
+            reset_done,
+            resets: resets(&ladder),
             counts: probe.device.bus.inner().counts().since(&before),
             ..BootReport::default()
         })
@@ -339,9 +341,10 @@ impl<B: HostBus> Session for BusSession<B> {
             runtime.unload(old.program)?;
         }
         let loaded = Loaded::load(runtime, image, kernel)?;
-        let info = loaded.info()?;
+        let info = loaded.info();
+        // Kept also where its metadata is broken: what is kept is given back in the end.
         self.loaded = Some(loaded);
-        Ok(info)
+        info
     }
 
     fn run(&mut self, grid: [u32; 3], block: [u32; 3], args: &[KernelArg]) -> anyhow::Result<u64> {

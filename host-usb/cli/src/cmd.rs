@@ -44,6 +44,8 @@ fn report_json(report: &BootReport) -> Value {
         "path": report.path,
         "why": report.why,
         "firmware": report.firmware,
+        "reset_done": report.reset_done,
+        "resets": report.resets,
         "stages": report.stages,
         "register_reads": report.counts.registers.reads,
         "register_writes": report.counts.registers.writes,

@@ -12,6 +12,7 @@ pub mod discovery;
 pub mod dtype;
 pub mod error;
 pub mod generate;
+pub mod group;
 pub mod kernels;
 pub mod output;
 pub mod progress;
@@ -26,6 +27,7 @@ use anyhow::Context as _;
 use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use error::{CliError, exit_code};
+use group::Group;
 use output::{Outcome, error_json};
 use progress::{Bars, Progress, Silent};
 use session::{Backend, OpenOptions, Session};
@@ -74,18 +76,65 @@ impl Context<'_> {
         Ok(value)
     }
 
-    fn open(&self, flow: &str, synthetic_firmware: bool) -> anyhow::Result<Box<dyn Session>> {
+    /// How many devices the chosen one stands for (`count=8`).
+    pub fn device_count(&self) -> anyhow::Result<usize> {
+        Ok(self.backend()?.count(&self.global.device))
+    }
+
+    /// As [`Context::with_session`], with all devices that the chosen one stands for.
+    pub fn with_group<T>(
+        &mut self,
+        flow: &str,
+        synthetic_firmware: bool,
+        work: impl FnOnce(&mut dyn Group, &mut dyn Progress) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let spec = &self.global.device;
-        let backend = self.program.backends.iter().find(|b| b.serves(spec)).ok_or_else(|| {
+        let options = self.open_options(flow, synthetic_firmware);
+        let mut group =
+            self.backend()?.open_group(spec, &options).with_context(|| format!("opening {spec}"))?;
+        let result = work(group.as_mut(), self.progress.as_mut());
+        let mut misuse = Vec::new();
+        for index in 0..if result.is_err() { group.count() } else { 0 } {
+            let seen = group.member(index).ok().and_then(|m| m.violations()).unwrap_or_default();
+            misuse.extend(seen.into_iter().map(|v| format!("GPU {index}: {v}")));
+        }
+        let released = group.release();
+        let value = match result {
+            Err(e) if !misuse.is_empty() => {
+                return Err(e.context(format!("the simulated GPUs saw {}", misuse.join("; "))));
+            }
+            other => other?,
+        };
+        released?;
+        Ok(value)
+    }
+
+    fn backend(&self) -> anyhow::Result<&dyn Backend> {
+        let spec = &self.global.device;
+        let found = self.program.backends.iter().find(|b| b.serves(spec)).ok_or_else(|| {
             CliError::Device(format!("{} is built without support for {spec}", self.program.name))
         })?;
-        let options = OpenOptions {
+        Ok(found.as_ref())
+    }
+
+    fn open_options(&self, flow: &str, synthetic_firmware: bool) -> OpenOptions {
+        OpenOptions {
             firmware: self.global.firmware.clone(),
             synthetic_firmware,
             trace: self.global.trace.clone(),
             flow: flow.to_owned(),
             timeout_s: self.global.timeout,
-        };
+        }
+    }
+
+    fn open(&self, flow: &str, synthetic_firmware: bool) -> anyhow::Result<Box<dyn Session>> {
+        let spec = &self.global.device;
+        let backend = self.backend()?;
+        if backend.count(spec) > 1 {
+            let what = format!("{spec}: `{flow}` uses one device; count= is for `demo` and `boot`");
+            return Err(CliError::Usage(what).into());
+        }
+        let options = self.open_options(flow, synthetic_firmware);
         backend.open(spec, &options).with_context(|| format!("opening {spec}"))
     }
 }

@@ -1,6 +1,7 @@
 //! What the commands need from a device. Each backend opens a [`Session`].
 
 use crate::error::CliError;
+use crate::group::Group;
 use crate::progress::Progress;
 use crate::spec::DeviceSpec;
 use amdev_core::bus::count::Counts;
@@ -32,6 +33,18 @@ pub trait Backend {
 
     /// Opens one.
     fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>>;
+
+    /// How many devices a spec names; a wrong one names one, and [`Backend::open`] says what is wrong.
+    fn count(&self, spec: &DeviceSpec) -> usize {
+        let _ = spec;
+        1
+    }
+
+    /// Opens all of them.
+    fn open_group(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Group>> {
+        let _ = options;
+        Err(CliError::Device(format!("{spec} is one device; it has no group")).into())
+    }
 }
 
 /// A device that was found.
@@ -63,6 +76,17 @@ pub struct Stage {
     pub us: u64,
 }
 
+/// A reset that was tried.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reset {
+    /// `queue reset`, `MEC reset`, `mode-1 reset` or `bus reset`.
+    pub reset: String,
+    /// What came of it.
+    pub outcome: String,
+    /// Whether the device could be booted afterwards.
+    pub helped: bool,
+}
+
 /// What a boot, fini or reset did.
 #[derive(Clone, Debug, Default)]
 pub struct BootReport {
@@ -76,6 +100,10 @@ pub struct BootReport {
     pub stages: Vec<Stage>,
     /// What was done to the device.
     pub counts: Counts,
+    /// Whether the whole device was reset on the way.
+    pub reset_done: bool,
+    /// The resets that were tried, in order: which, and what came of it.
+    pub resets: Vec<Reset>,
     /// With `dry_run`, the writes that would have been done, a line each.
     pub writes: Vec<String>,
 }

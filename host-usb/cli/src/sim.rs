@@ -2,6 +2,7 @@
 
 use crate::bus_session::{BusSession, HostBus};
 use crate::error::CliError;
+use crate::group::Group;
 use crate::session::{Backend, Found, OpenOptions, Session};
 use crate::spec::DeviceSpec;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+mod machine;
 mod pci;
 mod states;
 
@@ -337,6 +339,9 @@ impl Dma for SimBus {
     fn peer_vram_base(&self) -> Option<u64> {
         pci::bar0(&self.gpu)
     }
+    fn peer_vram_len(&self) -> u64 {
+        self.gpu.bar_len(Window::Vram.bar())
+    }
 }
 
 impl Clock for SimBus {
@@ -450,5 +455,18 @@ impl Backend for SimBackend {
         let config = Config::parse(text).map_err(|e| CliError::Usage(format!("{spec}: {e}")))?;
         let bus = SimBus::new(states::prepare(config, options)?);
         Ok(Box::new(BusSession::new(bus, spec.to_string(), options)?))
+    }
+
+    fn count(&self, spec: &DeviceSpec) -> usize {
+        let DeviceSpec::Sim(text) = spec else { return 1 };
+        Config::parse(text).map_or(1, |config| config.count as usize)
+    }
+
+    fn open_group(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Group>> {
+        let DeviceSpec::Sim(text) = spec else {
+            return Err(CliError::Device(format!("{spec} is not a simulated GPU")).into());
+        };
+        let config = Config::parse(text).map_err(|e| CliError::Usage(format!("{spec}: {e}")))?;
+        Ok(Box::new(machine::open(&config, options)?))
     }
 }

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Instant;
 
+mod many;
+
 /// One line of the summary.
 struct Step {
     name: &'static str,
@@ -40,16 +42,15 @@ impl Demo {
 }
 
 pub(crate) fn run(context: &mut crate::Context<'_>, args: &DemoArgs) -> anyhow::Result<Outcome> {
+    if context.device_count()? > 1 {
+        return many::run(context, args);
+    }
     let started = Instant::now();
     let mut demo = Demo { steps: Vec::new() };
     let (device, info, boot, (bad_text, bad_json, clean)) =
         context.with_session("demo", true, |session, progress| {
             let info = session.info()?;
-            let image = vecadd(&info.target).ok_or_else(|| CliError::Unsupported {
-                device: session.device(),
-                command: "demo",
-                why: format!("there is no demo kernel for {}", info.target),
-            })?;
+            let image = kernel_for(session, &info)?;
             let boot = session.boot(&BootOptions::default(), progress)?;
             work(session, image, args.elements, &mut demo)?;
             Ok((session.device(), info, boot, violations(session)))
@@ -67,6 +68,16 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &DemoArgs) -> anyhow::
         micros(started.elapsed().as_micros() as u64)
     );
     Ok(Outcome::new(text, to_json(&device, &info, &boot, &demo, bad_json)).with_ok(ok))
+}
+
+/// The demo's kernel for a device.
+fn kernel_for(session: &dyn Session, info: &Info) -> anyhow::Result<&'static [u8]> {
+    let missing = || CliError::Unsupported {
+        device: session.device(),
+        command: "demo",
+        why: format!("there is no demo kernel for {}", info.target),
+    };
+    Ok(vecadd(&info.target).ok_or_else(missing)?)
 }
 
 /// Everything after the boot.
@@ -150,18 +161,19 @@ fn summary(device: &str, info: &Info, boot: &BootReport, demo: &Demo) -> String 
 }
 
 fn to_json(device: &str, info: &Info, boot: &BootReport, demo: &Demo, violations: Value) -> Value {
-    let steps: Vec<Value> = demo
-        .steps
-        .iter()
-        .map(|s| {
-            json!({
-                "name": s.name, "us": s.us, "what": s.what,
-                "checked": s.checked.map(|(n, _)| n), "wrong": s.checked.map(|(_, w)| w),
-            })
-        })
-        .collect();
+    let steps = steps_json(demo);
     json!({
         "device": device, "name": info.name, "target": info.target, "boot": super::report_json(boot),
         "steps": steps, "checked": demo.checked(), "wrong": demo.wrong(), "violations": violations,
     })
+}
+
+fn steps_json(demo: &Demo) -> Vec<Value> {
+    let step = |s: &Step| {
+        json!({
+            "name": s.name, "us": s.us, "what": s.what,
+            "checked": s.checked.map(|(n, _)| n), "wrong": s.checked.map(|(_, w)| w),
+        })
+    };
+    demo.steps.iter().map(step).collect()
 }

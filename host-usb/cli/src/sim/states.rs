@@ -48,7 +48,9 @@ pub fn prepare(config: Config, options: &OpenOptions) -> anyhow::Result<SimGpu> 
 fn run_before(gpu: &SimGpu, state: State, options: &OpenOptions) -> anyhow::Result<()> {
     let mut probe = Probe::open(SimBus::new(gpu.clone()))?;
     let id = crate::bus_session::HostBus::pci_id(&mut probe.device.bus);
-    let (mut fw, _) = firmware_of(&probe.ips, id, options, true)?;
+    // Whatever the command asks for: it does not see this process.
+    let options = OpenOptions { synthetic_firmware: true, ..options.clone() };
+    let (mut fw, _) = firmware_of(&probe.ips, id, &options, true)?;
     let report = probe.boot(&mut fw, Options::default(), &mut |_| ())?;
     let (mut boot, mut pool, mut blocks) =
         (vec![Block::EMPTY; SLOTS], vec![Block::EMPTY; SLOTS], vec![Block::EMPTY; SLOTS]);
