@@ -200,6 +200,18 @@ pub async fn boot_telling<B: Bus>(
     Ok(Report { path, reason, reset_done, ladder: *ladder, warm_error, ready })
 }
 
+/// In which state a GPU is found: why the next boot takes the path it takes. Only reads.
+///
+/// # Errors
+/// [`Error::NotResponding`] if registers read as all ones.
+pub fn state<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Reason, Error> {
+    let reason = probe(cx)?;
+    if reason == Reason::Untouched && psp::is_sos_alive(cx)? {
+        return Ok(Reason::Foreign);
+    }
+    Ok(reason)
+}
+
 /// The rungs after which a warm boot is possible.
 async fn gentle<B: Bus>(cx: &mut Cx<'_, B>, first: Rung, ladder: &mut Ladder) -> Result<(), Error> {
     for rung in [Rung::Queue, Rung::Mec] {

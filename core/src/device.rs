@@ -189,6 +189,11 @@ impl<B: Bus> Probe<B> {
         Ok(())
     }
 
+    /// In which state the device is found, and with that which path a boot takes. Only reads.
+    pub fn state(&mut self) -> Result<boot::Reason, Error> {
+        self.device.run(async |cx| boot::state(cx))
+    }
+
     /// Resets the device without booting it.
     pub fn reset(&mut self, progress: &mut dyn FnMut(&Event)) -> Result<(), Error> {
         let ladder = &mut self.ladder;

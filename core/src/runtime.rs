@@ -197,6 +197,14 @@ impl<I: Iface> Runtime<I> {
         &self.iface
     }
 
+    /// The ring of one of the two queues, to look at.
+    pub fn ring(&self, kind: QueueKind) -> &Ring {
+        match kind {
+            QueueKind::Compute => &self.compute,
+            QueueKind::Sdma => &self.sdma,
+        }
+    }
+
     /// Allocates memory.
     pub fn alloc(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, QueueError> {
         Ok(self.iface.alloc(size, flags)?)

@@ -26,6 +26,12 @@ pub enum FindError {
         /// The folders tried, in order.
         dirs: Vec<PathBuf>,
     },
+    /// Its name is there, but as a folder, a device, or a link to nothing.
+    #[error("{}: no regular file; put the firmware file itself there", .path.display())]
+    NotRegular {
+        /// What has the name.
+        path: PathBuf,
+    },
     /// It is there but cannot be read.
     #[error("{}: {source}", .path.display())]
     Read {
@@ -111,6 +117,12 @@ impl SearchPath {
                 return Ok(path);
             }
         }
+        let names = ["", ".zst", ".xz"].map(|suffix| format!("{name}{suffix}"));
+        let mut places = names.iter().flat_map(|name| self.dirs.iter().map(move |d| d.join(name)));
+        // What has the name and is no file: nobody means to have no firmware by it.
+        if let Some(path) = places.find(|p| p.symlink_metadata().is_ok()) {
+            return Err(FindError::NotRegular { path });
+        }
         Err(FindError::NotFound { name: name.to_owned(), dirs: self.dirs.clone() })
     }
 
@@ -137,6 +149,10 @@ impl Source {
     /// Opens a file; one whose name ends in `.xz` or `.zst` is unpacked into memory.
     pub fn open(path: PathBuf) -> Result<Self, FindError> {
         let read = |source| FindError::Read { path: path.clone(), source };
+        // Before it is opened: opening a FIFO waits for its writer.
+        if !std::fs::metadata(&path).map_err(read)?.is_file() {
+            return Err(FindError::NotRegular { path });
+        }
         let file = std::fs::File::open(&path).map_err(read)?;
         if file.metadata().map_err(read)?.len() > crate::MAX_FILE {
             return Err(FindError::TooLarge { path });

@@ -1,6 +1,7 @@
 //! amdev on Linux: the ways to reach a GPU from a Linux machine.
 #![warn(missing_docs)]
 
+pub mod doctor;
 mod shared;
 pub mod vfio_user;
 
@@ -12,5 +13,6 @@ pub fn backends() -> Vec<Box<dyn Backend>> {
         #[cfg(feature = "sim")]
         Box::new(amdev_cli::sim::SimBackend),
         Box::new(vfio_user::VfioUserBackend),
+        Box::new(doctor::Machine::default()),
     ]
 }

@@ -10,7 +10,7 @@ use crate::iface::{
     AllocFlags, Buffer, BufferHandle, HwQueue, Iface, IfaceError, IpVersions, Properties, QueueKind,
     QueueRequest,
 };
-use crate::ip::{Device, Event, Hub, gfx, gmc, ih, sdma, soc};
+use crate::ip::{Device, Event, Hub, Stage, gfx, gmc, ih, sdma, soc};
 use crate::layout::Ready;
 use crate::mm::walk::translate;
 use crate::mm::{AllocOptions, MapFlags, Running, Vm, VmError};
@@ -417,9 +417,15 @@ impl<B: Bus> Iface for Gpu<'_, B> {
         match queue.kind {
             QueueKind::Compute => {
                 let (pipe, number) = ((queue.id >> 8) as u8, queue.id as u8);
-                device.run(async |cx| gfx::deactivate(cx, pipe, number).await)?;
+                device.run(async |cx| {
+                    cx.attribute(Stage::Queue);
+                    gfx::deactivate(cx, pipe, number).await
+                })?;
             }
-            QueueKind::Sdma => device.run(async |cx| sdma::deactivate(cx, 0, 0).await)?,
+            QueueKind::Sdma => device.run(async |cx| {
+                cx.attribute(Stage::Queue);
+                sdma::deactivate(cx, 0, 0).await
+            })?,
         }
         let slot = self.queues.swap_remove(index);
         if let Some(mqd) = slot.mqd {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use super::SearchPath;
+use super::{FindError, SearchPath};
 use crate::pinned::PINNED;
 use crate::{File, FileKind, FileName, Versions};
 
@@ -61,7 +61,10 @@ fn check_file(versions: Versions, kind: FileKind, path: &SearchPath) -> FileRepo
     };
     let found = match path.find(&name) {
         Ok(found) => found,
-        Err(e) => return failed(name, None, e.to_string()),
+        Err(e) => {
+            let path = if let FindError::NotRegular { path } = &e { Some(path.clone()) } else { None };
+            return failed(name, path, e.to_string());
+        }
     };
     let bytes = match read_file(&found) {
         Ok(bytes) => bytes,

@@ -35,10 +35,14 @@ pub struct Global {
     /// Print one JSON object on standard output.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say more (-v information, -vv details, -vvv everything).
+    /// Say more on standard error: -v stages and decisions, -vv waits and memory, -vvv every access.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Longest wait for a copy or a kernel, in seconds (30 when not given).
+    /// Longest time for a copy or a kernel in seconds, by the device's clock and by this machine's.
+    ///
+    /// Without it a copy or a kernel may take 30 s by the device's clock. A simulated device's clock
+    /// stands still while nothing happens, so that a simulated kernel may take longer than that by
+    /// this machine's. Given, it also bounds all runs of `--repeat` together.
     #[arg(long, global = true, value_name = "S", value_parser = seconds)]
     pub timeout: Option<f64>,
 }
@@ -73,8 +77,30 @@ Examples:
   amdev --firmware /usr/lib/firmware/amdgpu demo --elements 65536")]
     Demo(DemoArgs),
     /// List devices, and why one cannot be used
-    #[command(after_help = "Example:\n  amdev list --json")]
-    List,
+    #[command(after_help = "\
+Examples:
+  amdev list
+  amdev list --json vfio-user:/tmp/gpu.sock
+  amdev list sim:navi31,bar=256M,state=amdgpu")]
+    List(ListArgs),
+    /// Check this machine: each check with the command that mends it
+    #[command(after_help = "\
+Examples:
+  amdev doctor
+  amdev --firmware DIR doctor --json
+
+Exit code 1 if something is missing that every device needs.")]
+    Doctor,
+    /// Write versions, checks and a trace of the device's boot into one file, for a bug report
+    #[command(after_help = "\
+Examples:
+  amdev report
+  amdev --device vfio-user:/tmp/gpu.sock report --output report.txt
+  amdev report --no-boot        only look at the device
+
+The file names firmware folders, PCI devices and kernel version of this machine; read it before
+you send it.")]
+    Report(ReportArgs),
     /// Show what the discovery table says of a device, or of a table in a file
     #[command(after_help = "\
 Examples:
@@ -86,10 +112,13 @@ Examples:
 Examples:
   amdev boot
   amdev --device sim:navi31 --firmware DIR boot --cold
-  amdev boot --dry-run          print the register writes
-  amdev --trace boot.jsonl boot record every access
+  amdev boot --dry-run          print what would be written
+  amdev --trace boot.jsonl boot  record every access
 
-A simulated device lives as long as the command: what this boots, the next command finds cold.")]
+A simulated device lives as long as the command: what this boots, the next command finds cold.
+
+--dry-run reads the device's discovery table and state and leaves it alone; what is printed is what
+a simulated GPU of the same kind, in the same state, was written.")]
     Boot(BootArgs),
     /// Shut the device down, so that the next boot can be warm
     #[command(after_help = "Example:\n  amdev fini\n\nA simulated device is booted first.")]
@@ -97,6 +126,15 @@ A simulated device lives as long as the command: what this boots, the next comma
     /// Reset the device
     #[command(after_help = "Example:\n  amdev --device sim:navi31,state=amdgpu reset")]
     Reset,
+    /// Give the device back: to the driver it was taken from, or to the next process
+    #[command(after_help = "\
+Examples:
+  amdev --device pci:0000:03:00.0 release
+  amdev --device vfio-user:/tmp/gpu.sock release
+
+Ends what a process left running on the device: queues of a process that died are taken down and
+translation is switched off, as after `fini`. A device that nobody uses stays as it is.")]
+    Release,
     /// Run a kernel of a code object
     #[command(after_help = format!("\
 Arguments (--arg, in the kernel's order):
@@ -121,6 +159,16 @@ Examples:
   amdev regs dump MMHUB"
     )]
     Regs(RegsCommand),
+    /// Rings, taken apart into packets
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  amdev ring dump
+  amdev ring dump --queue sdma --last 8
+  amdev ring dump --file ring.bin --queue compute"
+    )]
+    Ring(RingCommand),
     /// Firmware images: what a GPU needs, what a directory has
     #[command(
         subcommand,
@@ -151,6 +199,25 @@ fn elements(text: &str) -> Result<u32, String> {
         Ok(n @ 1..=0x0100_0000) => Ok(n as u32),
         _ => Err("between 1 and 16M elements are possible".into()),
     }
+}
+
+/// `list`
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Devices to look at beyond those that are found (a socket can be anywhere).
+    #[arg(value_name = "DEV")]
+    pub devices: Vec<DeviceSpec>,
+}
+
+/// `report`
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// The file; an existing one is not overwritten.
+    #[arg(short, long, value_name = "FILE", default_value = "amdev-report.txt")]
+    pub output: PathBuf,
+    /// Do not boot the device: only its discovery table is read.
+    #[arg(long)]
+    pub no_boot: bool,
 }
 
 /// `info`
@@ -209,11 +276,16 @@ pub struct CopyArgs {
 #[derive(Subcommand, Debug)]
 pub enum RegsCommand {
     /// Read a register and show its fields
+    #[command(
+        after_help = "Examples:\n  amdev regs read SCRATCH_REG7\n  amdev regs read gc.GRBM_STATUS 0x3563"
+    )]
     Read {
-        /// Name in the Linux headers, with or without `reg`/`mm`; or a dword address.
-        name: String,
+        /// Names in the Linux headers, with or without block, `reg` or `mm`; or dword addresses.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
-    /// Write a register
+    /// Write a register, and show what it reads afterwards
+    #[command(after_help = "Example:\n  amdev regs write SCRATCH_REG7 0x1234")]
     Write {
         /// Name in the Linux headers; or a dword address.
         name: String,
@@ -222,18 +294,58 @@ pub enum RegsCommand {
         value: u32,
     },
     /// Read every known register of a block
+    #[command(after_help = "Examples:\n  amdev regs dump MMHUB\n  amdev --json regs dump gc")]
     Dump {
         /// The block: GC, MMHUB, OSSSYS, HDP, NBIO, MP0, MP1.
         ip: String,
     },
 }
 
+/// `ring`
+#[derive(Subcommand, Debug)]
+pub enum RingCommand {
+    /// Show the packets of the queues, or of a file with a ring's dwords
+    #[command(after_help = "\
+Examples:
+  amdev ring dump                                 after a copy and a kernel
+  amdev --json ring dump --queue sdma --last 8
+  amdev ring dump --file ring.bin --queue compute
+
+The device is booted, copies, runs the demo's kernel, and its rings are read back.")]
+    Dump(RingDumpArgs),
+}
+
+/// `ring dump`
+#[derive(Args, Debug)]
+pub struct RingDumpArgs {
+    /// Only this queue.
+    #[arg(long, value_enum)]
+    pub queue: Option<QueueName>,
+    /// Only the last packets.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub last: Option<u32>,
+    /// Dwords (little endian) of a ring of `--queue`, instead of a device's.
+    #[arg(long, value_name = "FILE", requires = "queue")]
+    pub file: Option<PathBuf>,
+}
+
+/// A queue by its name.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueName {
+    /// PM4 packets.
+    Compute,
+    /// SDMA packets.
+    Sdma,
+}
+
 /// `fw`
 #[derive(Subcommand, Debug)]
 pub enum FwCommand {
     /// The images that the device needs, and where they were found
+    #[command(after_help = "Examples:\n  amdev fw list\n  amdev --device sim:navi48 --firmware DIR fw list")]
     List,
     /// Check the images of a directory: headers, sizes, versions
+    #[command(after_help = "Example:\n  amdev fw check /usr/lib/firmware/amdgpu")]
     Check {
         /// The directory.
         dir: PathBuf,
@@ -274,9 +386,37 @@ mod tests {
 
     #[test]
     fn every_command_shows_an_example() {
-        for command in Cli::command().get_subcommands() {
+        fn check(command: &clap::Command) {
+            for command in command.get_subcommands() {
+                let help = command.get_after_help().map(|h| h.to_string()).unwrap_or_default();
+                assert!(help.contains("Example"), "{}", command.get_name());
+                check(command);
+            }
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn every_example_is_understood() {
+        fn examples(command: &clap::Command, found: &mut Vec<String>) {
             let help = command.get_after_help().map(|h| h.to_string()).unwrap_or_default();
-            assert!(help.contains("Example"), "{}", command.get_name());
+            let joined = help.replace("\\\n", " ");
+            found.extend(joined.lines().filter_map(|l| l.strip_prefix("  amdev ")).map(str::to_owned));
+            command.get_subcommands().for_each(|c| examples(c, found));
+        }
+        let mut found = Vec::new();
+        examples(&Cli::command(), &mut found);
+        assert!(found.len() > 30, "{}", found.len());
+        for line in found {
+            // An explanation stands two spaces behind the command; what follows `>` is the shell's.
+            let command = line.split(" > ").next().unwrap_or_default();
+            let command =
+                if command.contains('\'') { command } else { command.split("  ").next().unwrap_or(command) };
+            let words = command.split_whitespace().map(|w| w.trim_matches('\''));
+            let parsed = Cli::try_parse_from(std::iter::once("amdev").chain(words));
+            if let Err(e) = parsed {
+                assert!(!e.use_stderr(), "{line}: {e}");
+            }
         }
     }
 

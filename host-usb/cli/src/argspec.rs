@@ -74,7 +74,7 @@ impl ArgSpec {
 }
 
 fn read_file(path: &Path, dtype: DType) -> Result<Vec<u8>, String> {
-    let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let bytes = crate::files::read(path, crate::files::MAX_ARGUMENT)?;
     if bytes.is_empty() {
         return Err(format!("{}: the file is empty", path.display()));
     }

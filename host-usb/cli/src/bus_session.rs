@@ -4,7 +4,8 @@ use crate::discovery;
 use crate::error::CliError;
 use crate::progress::Progress;
 use crate::session::{
-    BootOptions, BootReport, DeviceBuffer, Info, KernelArg, KernelInfo, OpenOptions, RegValue, Session,
+    BootOptions, BootReport, DeviceBuffer, DeviceState, Info, KernelArg, KernelInfo, OpenOptions, RegValue,
+    RingImage, Session,
 };
 use crate::trace_file::TraceFile;
 use amdev_core::boot;
@@ -14,13 +15,14 @@ use amdev_core::bus::window::SmallBar;
 use amdev_core::bus::{Bus, Mmio};
 use amdev_core::device::{Gpu, OpenError, Probe};
 use amdev_core::discovery::MemSize;
-use amdev_core::iface::{AllocFlags, Buffer, Iface};
+use amdev_core::iface::{AllocFlags, Buffer, Iface, QueueKind};
 use amdev_core::mm::{Block, VaRange};
 use amdev_core::runtime::{Runtime, Sizes, Ticket};
 use anyhow::Context as _;
 
 mod firmware;
 mod group;
+mod look;
 mod program;
 mod stages;
 mod start;
@@ -48,6 +50,12 @@ pub trait HostBus: Bus {
     /// Whether the device takes firmware that nobody signed.
     fn synthetic_firmware_allowed(&self) -> bool {
         false
+    }
+
+    /// From now on what takes longer than this many microseconds of this machine's time counts as
+    /// late, and again after it: for a device with a clock of its own, which may stand still.
+    fn bound_real_time(&mut self, limit_us: u64) {
+        let _ = limit_us;
     }
 
     /// PCI device id and revision, which decide between variants of firmware.
@@ -149,14 +157,17 @@ impl<B: HostBus> BusSession<B> {
     /// Runs something on the runtime; nanoseconds by the device's clock.
     fn timed(
         &mut self,
+        what: impl FnOnce() -> String,
         work: impl FnOnce(&mut Runtime<Gpu<'static, Watched<B>>>) -> anyhow::Result<Option<Ticket>>,
     ) -> anyhow::Result<u64> {
         let timeout = self.timeout_us();
         let runtime = self.runtime()?;
         let start = runtime.iface_ref().now_us();
-        if let Some(ticket) = work(runtime)? {
-            runtime.wait(ticket, timeout)?;
-        }
+        let done = work(runtime).and_then(|ticket| match ticket {
+            Some(ticket) => Ok(runtime.wait(ticket, timeout)?),
+            None => Ok(()),
+        });
+        done.with_context(what)?;
         Ok((runtime.iface_ref().now_us() - start).saturating_mul(1000))
     }
 
@@ -216,6 +227,10 @@ impl<B: HostBus> Session for BusSession<B> {
         Ok(info)
     }
 
+    fn state(&mut self) -> anyhow::Result<DeviceState> {
+        Ok(look::state(self.probe()?.state()?))
+    }
+
     fn boot(&mut self, options: &BootOptions, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
         let open = self.options.clone();
         let open_device = self.device.clone();
@@ -239,6 +254,7 @@ impl<B: HostBus> Session for BusSession<B> {
         out.counts = probe.device.bus.inner().counts().since(&before);
         out.writes = probe.device.bus.inner_mut().inner_mut().sink_mut().take_writes();
         self.start(report.ready, virtual_range()?)?;
+        tracing::info!("booted: {} ({})", out.path, out.why);
         Ok(out)
     }
 
@@ -313,7 +329,8 @@ impl<B: HostBus> Session for BusSession<B> {
 
     fn upload(&mut self, to: DeviceBuffer, data: &[u8]) -> anyhow::Result<u64> {
         let to = self.buffer(to)?;
-        self.timed(|runtime| {
+        let what = || format!("copying {} bytes from the host to VRAM by the SDMA queue", data.len());
+        self.timed(what, |runtime| {
             runtime.write(&to, data)?;
             runtime.synchronize()?;
             Ok(None)
@@ -322,7 +339,9 @@ impl<B: HostBus> Session for BusSession<B> {
 
     fn download(&mut self, from: DeviceBuffer, data: &mut [u8]) -> anyhow::Result<u64> {
         let from = self.buffer(from)?;
-        self.timed(|runtime| {
+        let len = data.len();
+        let what = || format!("copying {len} bytes from VRAM to the host by the SDMA queue");
+        self.timed(what, |runtime| {
             runtime.read(&from, data)?;
             Ok(None)
         })
@@ -330,7 +349,8 @@ impl<B: HostBus> Session for BusSession<B> {
 
     fn copy(&mut self, to: DeviceBuffer, from: DeviceBuffer, len: u64) -> anyhow::Result<u64> {
         let (to, from) = (self.buffer(to)?, self.buffer(from)?);
-        self.timed(|runtime| Ok(Some(runtime.copy(&to, &from, len)?)))
+        let what = || format!("copying {len} bytes in VRAM by the SDMA queue");
+        self.timed(what, |runtime| Ok(Some(runtime.copy(&to, &from, len)?)))
     }
 
     fn load(&mut self, image: &[u8], kernel: Option<&str>) -> anyhow::Result<KernelInfo> {
@@ -355,10 +375,17 @@ impl<B: HostBus> Session for BusSession<B> {
         done
     }
 
+    fn ring(&mut self, kind: QueueKind) -> anyhow::Result<RingImage> {
+        look::ring(self.runtime()?, kind)
+    }
+
     fn reg_read(&mut self, name: &str) -> anyhow::Result<RegValue> {
         let probe = self.probe()?;
         let reg = crate::regnames::find(&probe.ips, name)?;
         let value = probe.device.read_at(reg.addr)?;
+        if value == u32::MAX {
+            look::answers(&mut probe.device.bus)?;
+        }
         Ok(reg.value(value))
     }
 

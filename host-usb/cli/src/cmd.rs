@@ -4,12 +4,16 @@ pub mod boot;
 pub mod completions;
 pub mod copy;
 pub mod demo;
+pub mod doctor;
 pub mod fini;
 pub mod fw;
 pub mod info;
 pub mod list;
 pub mod regs;
+pub mod release;
+pub mod report;
 pub mod reset;
+pub mod ring;
 pub mod run;
 
 use crate::output::{bytes, micros, table};

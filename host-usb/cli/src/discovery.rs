@@ -12,11 +12,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// Reads a table from a file.
 pub fn from_file(path: &Path) -> anyhow::Result<Info> {
     let usage = |e: &dyn std::fmt::Display| CliError::Usage(format!("{}: {e}", path.display()));
-    let len = std::fs::metadata(path).map_err(|e| usage(&e))?.len();
-    if len > MAX_FILE {
-        return Err(usage(&format!("{len} bytes are too many for a discovery table")).into());
-    }
-    let bytes = std::fs::read(path).map_err(|e| usage(&e))?;
+    let bytes = crate::files::read(path, MAX_FILE).map_err(CliError::Usage)?;
     let list = discovery::parse(&bytes).map_err(|e| usage(&e))?;
     Ok(describe(&list, None))
 }

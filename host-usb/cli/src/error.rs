@@ -43,7 +43,37 @@ impl CliError {
 
 /// The exit code of any error.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    error.chain().find_map(|e| e.downcast_ref::<CliError>()).map_or(1, CliError::code)
+    error.chain().find_map(code_of).unwrap_or(1)
+}
+
+/// The exit code of errors that have one of their own: those of the command line, and those of the
+/// core that are about what a person gave.
+fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    use amdev_core::error::Error;
+    use amdev_core::program::ProgramError;
+    use amdev_core::queue::QueueError;
+    use amdev_core::runtime::RuntimeError;
+    const USAGE: u8 = 2;
+    const FIRMWARE: u8 = 4;
+    if let Some(e) = error.downcast_ref::<CliError>() {
+        return Some(e.code());
+    }
+    if let Some(e) = error.downcast_ref::<RuntimeError>() {
+        return match e {
+            RuntimeError::Program(_) | RuntimeError::Queue(QueueError::BadLaunch { .. }) => Some(USAGE),
+            _ => None,
+        };
+    }
+    if error.is::<ProgramError>() || matches!(error.downcast_ref(), Some(&QueueError::BadLaunch { .. })) {
+        return Some(USAGE);
+    }
+    match error.downcast_ref::<Error>()? {
+        Error::Firmware(_)
+        | Error::MissingComponent(_)
+        | Error::MissingImage(_)
+        | Error::ImageTooLarge { .. } => Some(FIRMWARE),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -59,5 +89,9 @@ mod tests {
             .unwrap_err();
         assert_eq!(exit_code(&error), 4);
         assert_eq!(exit_code(&anyhow::anyhow!("anything")), 1);
+        let empty = anyhow::Error::from(amdev_core::program::ProgramError::Empty);
+        assert_eq!(exit_code(&empty.context("loading k.co")), 2);
+        let missing = anyhow::Error::from(amdev_core::error::Error::MissingImage("RLC"));
+        assert_eq!(exit_code(&missing), 4);
     }
 }

@@ -7,14 +7,17 @@
 pub mod args;
 pub mod argspec;
 pub mod bus_session;
+pub mod checks;
 pub mod cmd;
 pub mod discovery;
 pub mod dtype;
 pub mod error;
+pub mod files;
 pub mod generate;
 pub mod group;
 pub mod kernels;
 pub mod output;
+pub mod packets;
 pub mod progress;
 pub mod regnames;
 pub mod session;
@@ -28,11 +31,12 @@ use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
 use error::{CliError, exit_code};
 use group::Group;
-use output::{Outcome, error_json};
+use output::{Outcome, error_json, error_text};
 use progress::{Bars, Progress, Silent};
 use session::{Backend, OpenOptions, Session};
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// A program made of this command line.
 pub struct Program {
@@ -139,12 +143,38 @@ impl Context<'_> {
     }
 }
 
+/// `--timeout` for work of several parts: by this machine's clock they end in time together.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit(Option<(Instant, f64)>);
+
+impl Limit {
+    /// So many seconds from now on, if any.
+    pub fn new(seconds: Option<f64>) -> Self {
+        Limit(seconds.map(|limit| (Instant::now(), limit)))
+    }
+
+    /// An error if the time is over; `done` says how far the work came.
+    pub fn check(&self, done: impl FnOnce() -> String) -> anyhow::Result<()> {
+        match self.0 {
+            Some((start, limit)) if start.elapsed().as_secs_f64() > limit => {
+                anyhow::bail!("--timeout: after {limit} s {}; give more time or less to do", done())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Runs the command that the process's arguments name.
 pub fn run(program: &Program) -> ExitCode {
-    let command = Cli::command().name(program.name).bin_name(program.name);
+    let command = without_empty_variables(Cli::command().name(program.name).bin_name(program.name));
     let parsed = command.try_get_matches().and_then(|m| Cli::from_arg_matches(&m));
     let cli = match parsed {
         Ok(cli) => cli,
+        Err(e) if e.use_stderr() && asks_for_json(std::env::args_os()) => {
+            let text = e.render().to_string();
+            let text = text.trim().trim_start_matches("error: ").to_owned();
+            return finish(Err(CliError::Usage(text).into()), true);
+        }
         // Prints help and version to stdout, errors to stderr; exit code 2 for errors.
         Err(e) => {
             let _ = e.print();
@@ -154,25 +184,46 @@ pub fn run(program: &Program) -> ExitCode {
     let colour = use_colour();
     init_log(cli.global.verbose, colour);
     let json = cli.global.json;
-    let watched = std::io::stderr().is_terminal() && !json;
+    // Lines of the log would tear a bar apart.
+    let watched = std::io::stderr().is_terminal() && !json && cli.global.verbose == 0;
     let progress: Box<dyn Progress> = if watched { Box::new(Bars::new(colour)) } else { Box::new(Silent) };
+    let result = files::check(&cli.global, &cli.command).map_err(anyhow::Error::from);
     let mut context = Context { program, global: cli.global, progress };
-    let result = execute(&mut context, cli.command);
+    let result = result.and_then(|()| execute(&mut context, cli.command));
     drop(context);
     finish(result, json)
+}
+
+/// A variable that is set but empty is as good as one that is not set.
+fn without_empty_variables(mut command: clap::Command) -> clap::Command {
+    for (argument, variable) in [("device", "AMDEV_DEVICE"), ("firmware", "AMDEV_FIRMWARE")] {
+        if std::env::var_os(variable).is_some_and(|v| v.is_empty()) {
+            command = command.mut_arg(argument, |a| a.env(None::<&str>));
+        }
+    }
+    command
+}
+
+/// Whether `--json` stands among arguments that could not be understood otherwise.
+fn asks_for_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    args.take_while(|a| a != "--").any(|a| a == "--json")
 }
 
 fn execute(context: &mut Context<'_>, command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Demo(args) => cmd::demo::run(context, &args),
-        Command::List => cmd::list::run(context),
+        Command::List(args) => cmd::list::run(context, &args),
+        Command::Doctor => cmd::doctor::run(context),
+        Command::Report(args) => cmd::report::run(context, &args),
         Command::Info(args) => cmd::info::run(context, &args),
         Command::Boot(args) => cmd::boot::run(context, &args),
         Command::Fini => cmd::fini::run(context),
         Command::Reset => cmd::reset::run(context),
+        Command::Release => cmd::release::run(context),
         Command::Run(args) => cmd::run::run(context, &args),
         Command::Copy(args) => cmd::copy::run(context, &args),
         Command::Regs(command) => cmd::regs::run(context, &command),
+        Command::Ring(command) => cmd::ring::run(context, &command),
         Command::Fw(command) => cmd::fw::run(context, &command),
         Command::Completions { shell } => cmd::completions::run(context, shell),
     }
@@ -181,14 +232,14 @@ fn execute(context: &mut Context<'_>, command: Command) -> anyhow::Result<Outcom
 fn finish(result: anyhow::Result<Outcome>, json: bool) -> ExitCode {
     let (text, code) = match result {
         Ok(outcome) => {
-            let code = if outcome.ok { 0 } else { 1 };
+            let code = if outcome.ok { 0 } else { outcome.code };
             let text = if json { outcome.into_json().to_string() + "\n" } else { outcome.text };
             (text, code)
         }
         Err(error) => {
             let code = exit_code(&error);
             if !json {
-                let _ = writeln!(std::io::stderr(), "error: {error:#}");
+                let _ = writeln!(std::io::stderr(), "error: {}", error_text(&error));
             }
             (if json { error_json(&error, code).to_string() + "\n" } else { String::new() }, code)
         }

@@ -10,19 +10,27 @@ pub struct Outcome {
     pub text: String,
     /// With `--json`.
     pub json: Value,
-    /// False if a result is wrong (exit code 1).
+    /// False if a result is wrong.
     pub ok: bool,
+    /// The exit code of a result that is wrong.
+    pub code: u8,
 }
 
 impl Outcome {
     /// A good result.
     pub fn new(text: impl Into<String>, json: Value) -> Self {
-        Outcome { text: text.into(), json, ok: true }
+        Outcome { text: text.into(), json, ok: true, code: 1 }
     }
 
     /// Marks the result as right or wrong.
     pub fn with_ok(mut self, ok: bool) -> Self {
         self.ok = ok;
+        self
+    }
+
+    /// Marks the result as wrong, with an exit code of its own.
+    pub fn with_code(mut self, code: u8) -> Self {
+        (self.ok, self.code) = (false, code);
         self
     }
 
@@ -36,10 +44,34 @@ impl Outcome {
     }
 }
 
+/// An error and its causes, each said once: many errors already name their cause.
+fn causes(error: &anyhow::Error) -> Vec<String> {
+    let mut said: Vec<String> = Vec::new();
+    for mut cause in error.chain().map(ToString::to_string) {
+        // `opening X`, `X: why not`.
+        if let Some((subject, rest)) = cause.split_once(": ")
+            && said.last().is_some_and(|s| s.ends_with(subject))
+        {
+            cause = rest.to_owned();
+        }
+        if !said.iter().any(|s| s.contains(&cause)) {
+            said.push(cause);
+        }
+    }
+    said
+}
+
+/// An error in one line, outermost context first.
+pub fn error_text(error: &anyhow::Error) -> String {
+    causes(error).join(": ")
+}
+
 /// The JSON object of an error.
 pub fn error_json(error: &anyhow::Error, code: u8) -> Value {
-    let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
-    json!({ "ok": false, "error": error.to_string(), "causes": causes, "exit_code": code })
+    let mut said = causes(error).into_iter();
+    let outermost = said.next().unwrap_or_default();
+    let causes: Vec<String> = said.collect();
+    json!({ "ok": false, "error": outermost, "causes": causes, "exit_code": code })
 }
 
 /// A table with aligned columns; columns whose header ends in `>` are right-aligned.
@@ -129,6 +161,18 @@ mod tests {
         assert_eq!(bytes(256 << 20), "256 MiB");
         assert_eq!(rate(1 << 20, 1_000_000), "1000 MiB/s");
         assert_eq!(rate(1, 0), "-");
+    }
+
+    #[test]
+    fn a_cause_that_an_error_names_itself_is_said_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("reading the disk: {0}")]
+        struct Outer(#[source] std::io::Error);
+        let error = anyhow::Error::new(Outer(std::io::Error::other("no such disk"))).context("booting");
+        assert_eq!(error_text(&error), "booting: reading the disk: no such disk");
+        let twice = anyhow::anyhow!("usb:1: no such device").context("opening usb:1");
+        assert_eq!(error_text(&twice), "opening usb:1: no such device");
+        assert_eq!(error_json(&error, 1)["causes"], json!(["reading the disk: no such disk"]));
     }
 
     #[test]

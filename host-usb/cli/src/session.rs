@@ -1,10 +1,13 @@
 //! What the commands need from a device. Each backend opens a [`Session`].
 
+use crate::checks::Check;
 use crate::error::CliError;
 use crate::group::Group;
+use crate::packets::PacketRow;
 use crate::progress::Progress;
 use crate::spec::DeviceSpec;
 use amdev_core::bus::count::Counts;
+use amdev_core::iface::QueueKind;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -30,6 +33,18 @@ pub trait Backend {
 
     /// The devices it finds.
     fn list(&self) -> Vec<Found>;
+
+    /// What of this machine decides whether such devices can be used.
+    fn checks(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    /// Gives a device back to whom the host took it from; `None` if such devices are not taken from
+    /// anybody. What was done, in a few words.
+    fn give_back(&self, spec: &DeviceSpec) -> Option<anyhow::Result<String>> {
+        let _ = spec;
+        None
+    }
 
     /// Opens one.
     fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>>;
@@ -150,6 +165,52 @@ pub struct Info {
     pub notes: Vec<String>,
 }
 
+/// In which state a device is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceState {
+    /// As after power-on.
+    Cold,
+    /// Another driver has set it up.
+    Foreign,
+    /// This driver has set it up and left it in order.
+    InOrder,
+    /// This driver has set it up, and the process that used it did not shut it down.
+    Disorder,
+    /// A version of this driver with another layout has set it up.
+    OtherLayout(u32),
+}
+
+impl std::fmt::Display for DeviceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceState::Cold => f.write_str("as after power-on"),
+            DeviceState::Foreign => f.write_str("set up by another driver"),
+            DeviceState::InOrder => f.write_str("left in order by this driver"),
+            DeviceState::Disorder => f.write_str("left in disorder by a process that did not shut it down"),
+            DeviceState::OtherLayout(version) => {
+                write!(f, "set up by a version of this driver with layout {version}")
+            }
+        }
+    }
+}
+
+/// A queue's ring, read back.
+#[derive(Clone, Debug)]
+pub struct RingImage {
+    /// What it executes.
+    pub kind: QueueKind,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Read pointer, in the queue's own unit.
+    pub read: u64,
+    /// Write pointer, in the queue's own unit.
+    pub write: u64,
+    /// Its packets since it was last filled from the start.
+    pub packets: Vec<PacketRow>,
+    /// What ended the list early.
+    pub error: Option<String>,
+}
+
 /// Memory on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceBuffer {
@@ -199,6 +260,11 @@ pub trait Session {
     /// What it is: discovery.
     fn info(&mut self) -> anyhow::Result<Info> {
         self.unsupported("info")
+    }
+
+    /// In which state it is. Only reads.
+    fn state(&mut self) -> anyhow::Result<DeviceState> {
+        self.unsupported("release")
     }
 
     /// Brings it up.
@@ -259,6 +325,12 @@ pub trait Session {
     fn run(&mut self, grid: [u32; 3], block: [u32; 3], args: &[KernelArg]) -> anyhow::Result<u64> {
         let _ = (grid, block, args);
         self.unsupported("run")
+    }
+
+    /// A queue's ring.
+    fn ring(&mut self, kind: QueueKind) -> anyhow::Result<RingImage> {
+        let _ = kind;
+        self.unsupported("ring dump")
     }
 
     /// Reads a register by its name or dword address.

@@ -8,10 +8,11 @@ use crate::spec::DeviceSpec;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
 use amdev_sim::config::ClockKind;
 use amdev_sim::{BusFault, Config, HostMemory, SimGpu};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod machine;
 mod pci;
@@ -102,6 +103,34 @@ pub struct SimBus {
     real_time: bool,
     saved: Option<pci::Saved>,
     machine: Option<MachineTime>,
+    patience: Option<Patience>,
+}
+
+/// How long this machine waits for a device whose own clock may hardly move.
+struct Patience {
+    limit_us: u64,
+    until: Cell<Instant>,
+    /// What the device's clock is set forward: each time the limit passes, as much as was waited.
+    ahead_us: Cell<u64>,
+}
+
+impl Patience {
+    fn new(limit_us: u64) -> Self {
+        let until = Cell::new(Self::after(limit_us));
+        Patience { limit_us, until, ahead_us: Cell::new(0) }
+    }
+
+    fn after(us: u64) -> Instant {
+        Instant::now() + Duration::from_micros(us)
+    }
+
+    fn ahead_us(&self) -> u64 {
+        if Instant::now() >= self.until.get() {
+            self.until.set(Self::after(self.limit_us));
+            self.ahead_us.set(self.ahead_us.get().saturating_add(self.limit_us));
+        }
+        self.ahead_us.get()
+    }
 }
 
 /// The time of a machine with several simulated GPUs: what one thread does to one of them takes
@@ -149,6 +178,7 @@ impl SimBus {
             real_time,
             saved: None,
             machine: None,
+            patience: None,
         }
     }
 
@@ -349,7 +379,7 @@ impl Clock for SimBus {
         self.enter();
         let now = self.gpu.now_us();
         self.leave();
-        now
+        now.saturating_add(self.patience.as_ref().map_or(0, Patience::ahead_us))
     }
     fn wait_us(&self, us: u64) {
         if self.real_time {
@@ -418,6 +448,9 @@ impl HostBus for SimBus {
     }
     fn synthetic_firmware_allowed(&self) -> bool {
         true
+    }
+    fn bound_real_time(&mut self, limit_us: u64) {
+        self.patience = Some(Patience::new(limit_us));
     }
     fn pci_id(&mut self) -> (u16, u8) {
         // Configuration space: device id at 2, revision at 8.

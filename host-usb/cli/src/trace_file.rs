@@ -5,8 +5,12 @@ use amdev_core::discovery::{IpList, MEMSIZE_REG, MM_DATA_REG, MM_INDEX_HI_REG, M
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+mod log;
+use log::Log;
 
 /// Names of a device's registers by dword address.
 #[derive(Debug, Default)]
@@ -41,8 +45,32 @@ impl Names for RegNames {
     }
 }
 
-/// A buffered file as the core's trace writes to it.
-pub struct Disk(BufWriter<File>);
+/// Bytes that are gathered before they are written.
+const GATHER: usize = 64 << 10;
+/// How long rows are gathered at most.
+const GATHER_TIME: Duration = Duration::from_millis(100);
+
+/// A file that gets whole lines, soon: whatever ends the process, what stands in the file is a
+/// trace up to a moment before.
+pub struct Disk {
+    file: File,
+    gathered: Vec<u8>,
+    /// Bytes of `gathered` up to the last end of a line.
+    whole: usize,
+    written: Instant,
+}
+
+impl Disk {
+    fn new(file: File) -> Self {
+        Disk { file, gathered: Vec::with_capacity(2 * GATHER), whole: 0, written: Instant::now() }
+    }
+
+    fn write_lines(&mut self) -> std::io::Result<()> {
+        self.written = Instant::now();
+        let lines = self.gathered.drain(..std::mem::take(&mut self.whole));
+        self.file.write_all(lines.as_slice())
+    }
+}
 
 /// An error of the file system.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +89,20 @@ impl embedded_io::ErrorType for Disk {
 
 impl embedded_io::Write for Disk {
     fn write(&mut self, buf: &[u8]) -> Result<usize, DiskError> {
-        Ok(self.0.write(buf)?)
+        if let Some(end) = buf.iter().rposition(|b| *b == b'\n') {
+            self.whole = self.gathered.len() + end + 1;
+        }
+        self.gathered.extend_from_slice(buf);
+        let line_ended = self.whole == self.gathered.len();
+        if self.gathered.len() >= GATHER || (line_ended && self.written.elapsed() >= GATHER_TIME) {
+            self.write_lines()?;
+        }
+        Ok(buf.len())
     }
     fn flush(&mut self) -> Result<(), DiskError> {
-        Ok(self.0.flush()?)
+        self.whole = self.gathered.len();
+        self.write_lines()?;
+        Ok(self.file.flush()?)
     }
 }
 
@@ -75,12 +113,13 @@ pub struct TraceFile {
     file: Option<(PathBuf, JsonLines<Disk, RegNames>)>,
     names: RegNames,
     writes: Option<Vec<String>>,
+    log: Log,
 }
 
 impl TraceFile {
     /// Creates the file.
     pub fn create(path: &Path, device: &str, flow: &str) -> std::io::Result<Self> {
-        let disk = Disk(BufWriter::new(File::create(path)?));
+        let disk = Disk::new(File::create(path)?);
         let digest = |data: &[u8]| Sha256::digest(data).into();
         let lines = JsonLines::new(disk, RegNames::fixed(), Some(digest), device, flow);
         Ok(TraceFile { file: Some((path.to_owned(), lines)), ..TraceFile::default() })
@@ -90,6 +129,9 @@ impl TraceFile {
     pub fn discovered(&mut self, list: &IpList) {
         if let Some((_, lines)) = &mut self.file {
             lines.set_names(RegNames::of(list));
+        }
+        if self.log.is_on() {
+            self.names = RegNames::of(list);
         }
     }
 
@@ -112,8 +154,12 @@ impl TraceFile {
         Ok(())
     }
 
+    fn name(&self, addr: u32) -> String {
+        self.names.lookup(addr).map_or_else(|| format!("{addr:#x}"), |(_, n)| n.to_owned())
+    }
+
     fn describe_write(&self, event: &Event<'_>) -> Option<String> {
-        let name = |addr| self.names.lookup(addr).map_or_else(|| format!("{addr:#x}"), |(_, n)| n.to_owned());
+        let name = |addr| self.name(addr);
         Some(match *event {
             Event::RegWrite { addr, indirect: Some(target), value } => {
                 format!("register {} = {value:#010x}  (for {})", name(addr), name(target))
@@ -136,8 +182,32 @@ impl TraceSink for TraceFile {
         {
             writes.push(line);
         }
+        self.log.event(&event, |addr| self.name(addr));
         if let Some((_, lines)) = &mut self.file {
             lines.event(event);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use embedded_io::Write as _;
+
+    #[test]
+    fn what_was_written_of_an_unfinished_trace_ends_with_a_whole_line() {
+        let path = std::env::temp_dir().join(format!("amdev-disk-{}.jsonl", std::process::id()));
+        let mut disk = Disk::new(File::create(&path).unwrap());
+        let row = [b'x'; 999];
+        for _ in 0..150 {
+            disk.write_all(&row).unwrap();
+            disk.write_all(b"\n").unwrap();
+        }
+        disk.write_all(b"cut").unwrap();
+        // A process that dies here loses what was gathered.
+        std::mem::forget(disk);
+        let text = std::fs::read(&path).unwrap();
+        assert!(text.len() >= 64 << 10 && text.len().is_multiple_of(1000), "{}", text.len());
+        std::fs::remove_file(&path).unwrap();
     }
 }

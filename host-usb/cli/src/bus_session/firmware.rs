@@ -9,6 +9,9 @@ use amdev_core::firmware::FirmwareSource;
 use amdev_fw::files::{SearchPath, Source};
 use amdev_fw::{FirmwareSet, Versions, synthetic};
 
+/// Where synthetic images come from.
+const SYNTHETIC: &str = "synthetic images (no AMD firmware is installed; only a simulated GPU takes them)";
+
 /// Firmware, and where it came from.
 pub(super) struct Firmware {
     set: FirmwareSet<Source>,
@@ -50,8 +53,7 @@ pub(crate) fn firmware_of(
         return Err(CliError::Firmware(error.to_string()).into());
     }
     let set = synthetic::set(versions)?;
-    let origin = "synthetic images (no AMD firmware is installed; the simulated GPU takes them)";
-    Ok((set, origin.into()))
+    Ok((set, SYNTHETIC.into()))
 }
 
 impl Firmware {
@@ -64,6 +66,11 @@ impl Firmware {
         let id = probe.device.bus.inner_mut().inner_mut().inner_mut().pci_id();
         let synthetic = probe.device.bus.inner().inner().inner().synthetic_firmware_allowed();
         let (set, origin) = firmware_of(&probe.ips, id, options, synthetic)?;
+        tracing::info!("firmware: {origin}");
+        // What is simulated in this process is known to be; what another one serves is not.
+        if origin == SYNTHETIC && probe.device.bus.inner().inner().inner().violations().is_none() {
+            tracing::warn!("the device is taken for a simulated one: {origin}; a real GPU refuses them");
+        }
         Ok(Firmware { set, origin })
     }
 

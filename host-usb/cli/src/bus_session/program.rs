@@ -6,6 +6,7 @@ use amdev_core::device::Gpu;
 use amdev_core::program::{CodeObject, HiddenValues, Kernel};
 use amdev_core::queue::dispatch::Launch;
 use amdev_core::runtime::{Program, Runtime, Work};
+use anyhow::Context as _;
 
 /// A code object in GPU memory. Its file stays, because kernels refer to it.
 pub(super) struct Loaded {
@@ -82,8 +83,15 @@ impl Loaded {
             kernel.fill_hidden(&launch, &HiddenValues::default(), &mut kernargs)?;
             let work = Work { program: &self.program, kernel, launch, kernargs: &kernargs, dynamic_lds: 0 };
             let timing = runtime.timing()?;
-            let ticket = runtime.launch(&work, Some(&timing))?;
-            runtime.wait(ticket, timeout_us)?;
+            let done =
+                runtime.launch(&work, Some(&timing)).and_then(|ticket| Ok(runtime.wait(ticket, timeout_us)?));
+            done.with_context(|| {
+                let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+                let name = kernel.name;
+                format!(
+                    "running kernel {name} ({gx}x{gy}x{gz} groups of {bx}x{by}x{bz}) on the compute queue"
+                )
+            })?;
             Ok((runtime.elapsed_us(&timing)? * 1000.0) as u64)
         })
     }

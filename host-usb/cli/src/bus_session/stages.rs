@@ -20,11 +20,13 @@ impl<'p> Stages<'p> {
         if let Some((name, since)) = self.open.take() {
             let us = event.at_us.saturating_sub(since);
             self.progress.end(us);
+            tracing::info!("stage {name} done in {}", crate::output::micros(us));
             self.stages.push(Stage { name, us });
         }
         if let Some(stage) = event.stage {
             let name = stage.to_string();
             self.progress.begin(&name, None);
+            tracing::debug!("stage {name}");
             self.open = Some((name, event.at_us));
         }
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// GPUs whose firmware is known by name.
-const GPUS: [&str; 5] = ["navi31", "navi32", "navi33", "navi44", "navi48"];
+pub(super) const GPUS: [&str; 5] = ["navi31", "navi32", "navi33", "navi44", "navi48"];
 
 pub(crate) fn run(context: &mut crate::Context<'_>, command: &FwCommand) -> anyhow::Result<Outcome> {
     match command {
@@ -24,9 +24,14 @@ fn list(context: &mut crate::Context<'_>) -> anyhow::Result<Outcome> {
     let versions = context.with_session("fw", true, |session, _| session.firmware_versions())?;
     let path = SearchPath::given_or_system(&context.global.firmware);
     let reports = check(versions, &path);
-    let ok = reports.iter().all(|r| r.file.is_ok());
+    let bad = reports.iter().filter(|r| r.file.is_err()).count();
     let json = json!({ "dirs": path.dirs(), "files": reports.iter().map(to_json).collect::<Vec<_>>() });
-    Ok(Outcome::new(show(&reports, true), json).with_ok(ok))
+    Ok(judged(Outcome::new(show(&reports, true), json), bad))
+}
+
+/// Firmware that is missing or bad has an exit code of its own.
+fn judged(outcome: Outcome, bad: usize) -> Outcome {
+    if bad == 0 { outcome } else { outcome.with_code(4) }
 }
 
 /// What a directory has of all known GPUs. What it lacks is no fault; what it has must be right.
@@ -53,7 +58,7 @@ fn check_dir(dir: &Path) -> anyhow::Result<Outcome> {
     let text =
         show(&reports, false) + &format!("{} files, {bad} bad; complete for {for_whom}\n", reports.len());
     let files: Vec<Value> = reports.iter().map(to_json).collect();
-    Ok(Outcome::new(text, json!({ "files": files, "bad": bad, "complete": complete })).with_ok(bad == 0))
+    Ok(judged(Outcome::new(text, json!({ "files": files, "bad": bad, "complete": complete })), bad))
 }
 
 fn show(reports: &[FileReport], places: bool) -> String {

@@ -14,7 +14,7 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &InfoArgs) -> anyhow::
     Ok(Outcome::new(text(&info), json!(info)))
 }
 
-fn text(info: &Info) -> String {
+pub(super) fn text(info: &Info) -> String {
     let mut out = format!("{} ({})\n", info.name, info.target);
     if info.vram_bytes > 0 {
         let _ = writeln!(out, "VRAM           {}", bytes(info.vram_bytes));

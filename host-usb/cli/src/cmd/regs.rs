@@ -8,8 +8,14 @@ use serde_json::json;
 pub(crate) fn run(context: &mut crate::Context<'_>, command: &RegsCommand) -> anyhow::Result<Outcome> {
     let values = context.with_session("regs", false, |session, _| {
         Ok(match command {
-            RegsCommand::Read { name } => vec![session.reg_read(name)?],
-            RegsCommand::Write { name, value } => vec![session.reg_write(name, *value)?],
+            RegsCommand::Read { names } => {
+                names.iter().map(|n| session.reg_read(n)).collect::<anyhow::Result<_>>()?
+            }
+            // What it reads afterwards: read-only bits and registers do not take everything.
+            RegsCommand::Write { name, value } => {
+                session.reg_write(name, *value)?;
+                vec![session.reg_read(name)?]
+            }
             RegsCommand::Dump { ip } => {
                 let names = session.reg_names(Some(ip))?;
                 names.iter().map(|n| session.reg_read(n)).collect::<anyhow::Result<_>>()?

@@ -5,7 +5,9 @@ use crate::args::RunArgs;
 use crate::argspec::{ArgSpec, Direction};
 use crate::dtype::DType;
 use crate::error::CliError;
+use crate::files;
 use crate::output::{Outcome, micros, sha256};
+use crate::progress::Progress;
 use crate::session::{BootOptions, DeviceBuffer, KernelArg, KernelInfo, Session};
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -27,16 +29,17 @@ const FIRST: usize = 8;
 pub(crate) fn run(context: &mut crate::Context<'_>, args: &RunArgs) -> anyhow::Result<Outcome> {
     let usage = |e: String| anyhow::Error::from(CliError::Usage(e));
     // Everything that can be wrong on this side is found before the device is touched.
-    let image =
-        std::fs::read(&args.file).map_err(|e| CliError::Usage(format!("{}: {e}", args.file.display())))?;
+    let image = files::read(&args.file, files::MAX_CODE_OBJECT).map_err(usage)?;
     let initial = args.args.iter().map(ArgSpec::initial).collect::<Result<Vec<_>, _>>().map_err(usage)?;
 
+    let timeout = context.global.timeout;
     context.with_session("run", true, |session, progress| {
         session.boot(&BootOptions::default(), progress)?;
         let kernel = session
             .load(&image, args.kernel.as_deref())
             .with_context(|| format!("loading {}", args.file.display()))?;
-        execute(session, args, kernel, initial)
+        let limit = crate::Limit::new(timeout);
+        execute(session, args, kernel, initial, &limit, progress)
     })
 }
 
@@ -46,6 +49,8 @@ fn execute(
     args: &RunArgs,
     kernel: KernelInfo,
     initial: Vec<Vec<u8>>,
+    limit: &crate::Limit,
+    progress: &mut dyn Progress,
 ) -> anyhow::Result<Outcome> {
     let mut buffers = Vec::new();
     let mut kernel_args = Vec::new();
@@ -61,12 +66,16 @@ fn execute(
             }
         }
     }
-    let mut times = Vec::new();
-    for _ in 0..args.repeat {
+    let mut times = Times::default();
+    progress.begin("run", Some(args.repeat.into()));
+    for n in 0..args.repeat {
+        limit.check(|| format!("{n} of {} runs were done", args.repeat))?;
         times.push(session.run(args.grid, args.block, &kernel_args)?);
+        progress.step(u64::from(n) + 1);
     }
+    progress.end(times.sum / 1000);
 
-    let mut text = format!("kernel {}: {}\n", kernel.name, time_text(&times));
+    let mut text = format!("kernel {}: {}\n", kernel.name, times.text());
     let mut outputs = Vec::new();
     let mut ok = true;
     for buffer in &buffers {
@@ -80,7 +89,8 @@ fn execute(
     }
     let (bad_text, bad_json, clean) = violations(session);
     let json = json!({
-        "kernel": kernel, "grid": args.grid, "block": args.block, "times_ns": times,
+        "kernel": kernel, "grid": args.grid, "block": args.block, "times_ns": times.first,
+        "runs": times.count, "shortest_ns": times.least, "longest_ns": times.most, "total_ns": times.sum,
         "outputs": outputs, "violations": bad_json,
     });
     Ok(Outcome::new(text + &bad_text, json).with_ok(ok && clean))
@@ -88,7 +98,10 @@ fn execute(
 
 /// Reads a buffer back. An input must be unchanged; an output is shown and saved.
 fn collect(session: &mut dyn Session, buffer: &Buffer<'_>) -> anyhow::Result<(String, Option<Value>, bool)> {
-    let mut after = vec![0; buffer.before.len()];
+    let len = buffer.before.len();
+    let mut after = Vec::new();
+    after.try_reserve_exact(len).map_err(|_| anyhow::anyhow!("no memory for {len} bytes"))?;
+    after.resize(len, 0);
     session.download(buffer.device, &mut after)?;
     let (index, dtype) = (buffer.index, buffer.dtype);
     if buffer.direction == Direction::In {
@@ -111,10 +124,33 @@ fn collect(session: &mut dyn Session, buffer: &Buffer<'_>) -> anyhow::Result<(St
     Ok((text, Some(row), true))
 }
 
-fn time_text(times: &[u64]) -> String {
-    let least = times.iter().min().copied().unwrap_or(0);
-    match times {
-        [one] => micros(one / 1000),
-        _ => format!("{} runs, shortest {}", times.len(), micros(least / 1000)),
+/// How long runs took, in nanoseconds.
+#[derive(Default)]
+struct Times {
+    /// The first ones: how many there are, nobody limits.
+    first: Vec<u64>,
+    count: u64,
+    least: u64,
+    most: u64,
+    sum: u64,
+}
+
+impl Times {
+    fn push(&mut self, ns: u64) {
+        const KEPT: usize = 10_000;
+        if self.first.len() < KEPT {
+            self.first.push(ns);
+        }
+        self.least = if self.count == 0 { ns } else { self.least.min(ns) };
+        self.most = self.most.max(ns);
+        self.sum = self.sum.saturating_add(ns);
+        self.count += 1;
+    }
+
+    fn text(&self) -> String {
+        match self.count {
+            1 => micros(self.sum / 1000),
+            n => format!("{n} runs, shortest {}", micros(self.least / 1000)),
+        }
     }
 }
