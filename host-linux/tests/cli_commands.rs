@@ -144,7 +144,7 @@ fn rings_are_shown_as_packets() {
     assert!(names("SDMA").contains(&"COPY_LINEAR") && names("SDMA").contains(&"FENCE"), "{value}");
     let compute = names("compute");
     assert_eq!(compute.iter().filter(|n| **n == "DISPATCH_DIRECT").count(), 1, "{value}");
-    assert!(value.to_string().contains("regCOMPUTE_NUM_THREAD_X"), "{value}");
+    assert!(value.to_string().contains("regCOMPUTE_NUM_THREAD_X = 0x100"), "{value}");
     let last = json(&["ring", "dump", "--queue", "sdma", "--last", "1"]);
     assert_eq!(last["rings"][0]["packets"].as_array().unwrap().len(), 1);
 }
@@ -183,7 +183,7 @@ fn a_dry_run_only_reads_the_device() {
     let path = trace.path().to_str().unwrap();
     let value = json(&["--trace", path, "--device", "sim:navi31,state=amdgpu", "boot", "--dry-run"]);
     assert_eq!((&value["path"], &value["state"]), (&"reset".into(), &"set up by another driver".into()));
-    assert!(value["writes"].as_array().unwrap().len() > 1000, "{value}");
+    assert!(value["writes"].as_array().unwrap().len() > 380, "{value}");
     let rows = std::fs::read_to_string(trace.path()).unwrap();
     assert!(rows.lines().count() > 5);
     let wrote = rows

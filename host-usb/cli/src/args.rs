@@ -42,7 +42,8 @@ pub struct Global {
     ///
     /// Without it a copy or a kernel may take 30 s by the device's clock. A simulated device's clock
     /// stands still while nothing happens, so that a simulated kernel may take longer than that by
-    /// this machine's. Given, it also bounds all runs of `--repeat` together.
+    /// this machine's. Given, it bounds by this machine's clock all copies and kernels of the
+    /// command together, `--repeat` included.
     #[arg(long, global = true, value_name = "S", value_parser = seconds)]
     pub timeout: Option<f64>,
 }

@@ -37,6 +37,9 @@ use start::{boot_failed, boot_report, resets, with_ladder};
 
 /// Allocator slots of a device's VRAM and of the virtual range: as many allocations can live.
 const SLOTS: usize = 1 << 16;
+/// What single work gets beyond `--timeout` by this machine's clock: between the parts of work that
+/// has several, the time is looked at anyway, and that says more.
+const LATE_US: u64 = 500_000;
 /// Allocator slots of the boot region.
 const BOOT_SLOTS: usize = 64;
 

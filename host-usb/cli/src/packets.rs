@@ -71,10 +71,15 @@ fn pm4(dwords: &[u32], at: usize, name: &dyn Fn(u32) -> Option<String>) -> Resul
     let register = |addr: u32| name(addr).unwrap_or_else(|| format!("{addr:#x}"));
     let text = match view.packet(at)? {
         Pm4::Nop { .. } => String::new(),
-        Pm4::SetRegs { addr, values: list } if list.len() == 1 => {
-            format!("{} = {}", register(addr), values(list))
+        Pm4::SetRegs { addr, values: list } => {
+            let shown = (addr..).zip(list).take(SHOWN);
+            let mut said: Vec<_> =
+                shown.map(|(addr, value)| format!("{} = {value:#x}", register(addr))).collect();
+            if list.len() > SHOWN {
+                said.push(format!("... ({} in all)", list.len()));
+            }
+            said.join(", ")
         }
-        Pm4::SetRegs { addr, values: list } => format!("from {}: {}", register(addr), values(list)),
         Pm4::WaitRegMem { memory: true, function, addr, reference, mask, .. } => {
             format!("memory {addr:#x} & {mask:#x} {} {reference:#x}", compare(function))
         }

@@ -8,16 +8,17 @@ use crate::spec::DeviceSpec;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
 use amdev_sim::config::ClockKind;
 use amdev_sim::{BusFault, Config, HostMemory, SimGpu};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod machine;
+mod patience;
 mod pci;
 mod states;
 
+use patience::Patience;
 pub use states::prepare;
 
 /// DMA memory stands at bus addresses above 4 GiB, so that a driver that cuts addresses fails.
@@ -104,33 +105,6 @@ pub struct SimBus {
     saved: Option<pci::Saved>,
     machine: Option<MachineTime>,
     patience: Option<Patience>,
-}
-
-/// How long this machine waits for a device whose own clock may hardly move.
-struct Patience {
-    limit_us: u64,
-    until: Cell<Instant>,
-    /// What the device's clock is set forward: each time the limit passes, as much as was waited.
-    ahead_us: Cell<u64>,
-}
-
-impl Patience {
-    fn new(limit_us: u64) -> Self {
-        let until = Cell::new(Self::after(limit_us));
-        Patience { limit_us, until, ahead_us: Cell::new(0) }
-    }
-
-    fn after(us: u64) -> Instant {
-        Instant::now() + Duration::from_micros(us)
-    }
-
-    fn ahead_us(&self) -> u64 {
-        if Instant::now() >= self.until.get() {
-            self.until.set(Self::after(self.limit_us));
-            self.ahead_us.set(self.ahead_us.get().saturating_add(self.limit_us));
-        }
-        self.ahead_us.get()
-    }
 }
 
 /// The time of a machine with several simulated GPUs: what one thread does to one of them takes

@@ -1,7 +1,7 @@
 //! From a boot to queues, and the boot as a report.
 
 use super::firmware::Firmware;
-use super::{BOOT_SLOTS, BusSession, HostBus, SLOTS, State, slots};
+use super::{BOOT_SLOTS, BusSession, HostBus, LATE_US, SLOTS, State, slots};
 use crate::session::{BootReport, Reset, Stage};
 use amdev_core::boot::{self, Ladder, Outcome};
 use amdev_core::error::Error;
@@ -26,6 +26,11 @@ impl<B: HostBus> BusSession<B> {
             }
         };
         let mut gpu = probe.with_memory(ready, vm);
+        if self.options.timeout_s.is_some() {
+            let bus = &mut gpu.device().bus;
+            let limit_us = sizes.timeout_us + sizes.timeout_us / 4 + LATE_US;
+            bus.inner_mut().inner_mut().inner_mut().bound_real_time(limit_us);
+        }
         match Runtime::new(&mut gpu, sizes) {
             Ok(runtime) => {
                 let runtime = runtime.map_iface(|_| ());
