@@ -150,7 +150,8 @@ impl<B: HostBus> Group for BusGroup<B> {
         }
         if done.is_ok() {
             // After an error the mapping stays: the engine may still be at it.
-            let copied = self.get(by)?.timed(|rt| Ok(Some(rt.copy(&to_buffer, &from_buffer, len)?)));
+            let what = || format!("copying {len} bytes between GPUs by the SDMA queue");
+            let copied = self.get(by)?.timed(what, |rt| Ok(Some(rt.copy(&to_buffer, &from_buffer, len)?)));
             done = Ok(copied.with_context(what)?);
         }
         for buffer in &mapped {

@@ -28,8 +28,8 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &BootArgs) -> anyhow::
 /// touched cannot tell: it is looked at, and a simulated GPU of its kind in its state is booted.
 fn dry_run(context: &mut crate::Context<'_>, args: &BootArgs) -> anyhow::Result<Outcome> {
     let device = context.global.device.clone();
-    let (name, state) =
-        context.with_session("boot --dry-run", false, |session, _| Ok((session.info()?.name, session.state()?)))?;
+    let (name, state) = context
+        .with_session("boot --dry-run", false, |session, _| Ok((session.info()?.name, session.state()?)))?;
     let twin = twin(&device, &name, state)?;
     context.global.device = twin.clone();
     // The trace is of the device that was looked at.
