@@ -248,7 +248,7 @@ impl<'s, B: Bus> Gpu<'s, B> {
     fn stop_compute(&mut self, pipe: u8, index: u8, mqd: Buffer) {
         let device = &mut self.probe.device;
         // An error may come after the queue was switched on; it is not given the memory of others then.
-        let bit = 1u32 << (u32::from(pipe) * 8 + u32::from(index));
+        let bit = 1u32.checked_shl(u32::from(pipe) * 8 + u32::from(index)).unwrap_or(0);
         let is_off = device.queues.compute & bit == 0
             || device.run(async |cx| gfx::deactivate(cx, pipe, index).await).is_ok();
         if is_off {
