@@ -105,6 +105,9 @@ pub enum BusError {
     /// The host cannot do this at all.
     #[error("this host cannot {0}")]
     Unsupported(&'static str),
+    /// What the host says in its own words, with what mends it.
+    #[error("{0}")]
+    Host(&'static str),
     /// An error of the operating system, by its number.
     #[error("operating system error {0} while accessing the device")]
     Os(i32),

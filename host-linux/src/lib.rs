@@ -1,9 +1,13 @@
 //! amdev on Linux: the ways to reach a GPU from a Linux machine.
 #![warn(missing_docs)]
 
+mod config;
 pub mod doctor;
+mod iova;
 mod shared;
+pub mod vfio;
 pub mod vfio_user;
+mod wait;
 
 use amdev_cli::session::Backend;
 
@@ -12,6 +16,7 @@ pub fn backends() -> Vec<Box<dyn Backend>> {
     vec![
         #[cfg(feature = "sim")]
         Box::new(amdev_cli::sim::SimBackend),
+        Box::new(vfio::PciBackend::default()),
         Box::new(vfio_user::VfioUserBackend),
         Box::new(doctor::Machine::default()),
     ]

@@ -1,10 +1,13 @@
 //! Memory shared with a device or with the process that plays one.
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use volatile::VolatilePtr;
+
+/// A large page of x86 and ARM.
+const LARGE_PAGE: usize = 2 << 20;
 
 /// A mapped piece of a file: a window of a device, or memory that it reaches.
 #[derive(Debug)]
@@ -22,6 +25,45 @@ impl Mapping {
         }
         let len = usize::try_from(len).map_err(|_| invalid())?;
         Ok(Mapping(MmapOptions::new().offset(offset).len(len).no_reserve_swap().map_raw(file)?))
+    }
+
+    /// Zeroed memory of this process alone, in large pages where there are some. Children do not get
+    /// it: a device writes to it.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Mapping> {
+        let map = |huge: bool| {
+            let mut options = MmapOptions::new();
+            options.len(len);
+            if huge {
+                options.huge(Some(LARGE_PAGE.ilog2() as u8));
+            }
+            options.map_anon()
+        };
+        let reserved = if len.is_multiple_of(LARGE_PAGE) { map(true).ok() } else { None };
+        let memory = match reserved {
+            Some(memory) => memory,
+            None => {
+                let memory = map(false)?;
+                // The kernel may know no large pages: small ones do.
+                let _ = memory.advise(Advice::HugePage);
+                memory
+            }
+        };
+        memory.advise(Advice::DontFork)?;
+        Ok(Mapping(memory.into()))
+    }
+
+    /// Keeps it in memory.
+    pub(crate) fn lock(&self) -> io::Result<()> {
+        self.0.lock()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Where it is in this process.
+    pub(crate) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
     }
 
     /// A value in the mapping; panics outside of it and where it is not aligned.
@@ -106,6 +148,39 @@ impl Mapping {
     }
 }
 
+// `struct vfio_region_info` of `linux/vfio.h`, which vfio-user shares.
+const REGION_FLAG_CAPS: u32 = 1 << 3;
+const CAP_SPARSE_MMAP: u16 = 1;
+/// No answer has room for a longer chain of capabilities.
+const MAX_CAPS: usize = 512;
+/// More areas than that are not mapped.
+const MAX_AREAS: u32 = 64;
+
+/// The areas of a region that can be mapped, if it tells them: the sparse-mmap capability of its
+/// information. The outer `None`: the information makes no sense.
+pub(crate) fn areas(info: &[u8]) -> Option<Option<Vec<(u64, u64)>>> {
+    let u32_at = |at: usize| info.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
+    let u64_at = |at: usize| info.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
+    if u32_at(4)? & REGION_FLAG_CAPS == 0 {
+        return Some(None);
+    }
+    let mut at = u32_at(12)? as usize;
+    // A chain that runs in a circle ends, too.
+    for _ in 0..MAX_CAPS {
+        if at == 0 {
+            break;
+        }
+        let (head, next) = (u32_at(at)?, u32_at(at + 4)? as usize);
+        if head as u16 == CAP_SPARSE_MMAP {
+            let count = u32_at(at + 8)?.min(MAX_AREAS) as usize;
+            let area = |i: usize| Some((u64_at(at + 16 + 16 * i)?, u64_at(at + 24 + 16 * i)?));
+            return (0..count).map(area).collect::<Option<_>>().map(Some);
+        }
+        at = next;
+    }
+    Some(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +217,29 @@ mod tests {
         for (offset, len) in [(0, 0x1001), (0x1000, 1), (u64::MAX, 2), (0, 0)] {
             assert!(Mapping::new(&file(0x1000), offset, len).is_err());
         }
+    }
+
+    #[test]
+    fn memory_for_a_device_is_zeroed_and_starts_at_a_page() {
+        for len in [4096, 3 << 20, 4 << 20] {
+            let m = Mapping::anonymous(len).unwrap();
+            let mut all = vec![1; len];
+            m.read(0, &mut all);
+            assert!(all.iter().all(|b| *b == 0));
+            assert_eq!((m.len(), m.address() % 4096), (len, 0));
+        }
+    }
+
+    #[test]
+    fn the_sparse_capability_is_found_behind_others_and_in_no_circle() {
+        let words = |w: &[u32]| w.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let mut info = words(&[80, 0xf, 0, 32, 0, 0, 0, 0, 7 | 1 << 16, 40]);
+        info.extend(words(&[1 | 1 << 16, 0, 1, 0, 0x1000, 0, 0x2000, 0]));
+        assert_eq!(areas(&info), Some(Some(vec![(0x1000, 0x2000)])));
+        let circle = words(&[40, 0xf, 0, 32, 0, 0, 0, 0, 7 | 1 << 16, 32]);
+        assert_eq!(areas(&circle), Some(None));
+        assert_eq!(areas(&info[..60]), None, "cut off");
+        info[4] = 7;
+        assert_eq!(areas(&info), Some(None), "no capabilities");
     }
 }

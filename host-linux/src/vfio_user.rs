@@ -5,8 +5,8 @@
 
 mod bus;
 mod client;
-mod config;
 mod dma;
+mod memory;
 mod region;
 mod wire;
 

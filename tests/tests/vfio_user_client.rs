@@ -219,6 +219,68 @@ fn replies_that_make_no_sense_are_named_and_never_believed() {
 }
 
 #[test]
+fn a_server_without_mapping_reaches_memory_by_messages() {
+    let message = |id: u16, command: u16, address: u64, len: u64, data: &[u8]| {
+        let mut m = [id.to_le_bytes(), command.to_le_bytes()].concat();
+        m.extend([32 + data.len() as u32, 0, 0].iter().flat_map(|v| v.to_le_bytes()));
+        m.extend([address, len].iter().flat_map(|v| v.to_le_bytes()));
+        m.extend(data);
+        m
+    };
+    let (send, receive) = channel();
+    let (address, told) = channel::<u64>();
+    let path = std::env::temp_dir().join(format!("amdev-fake-dma-messages-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut asked = false;
+    std::thread::spawn(move || {
+        let (socket, _) = listener.accept().unwrap();
+        let mut other = socket.try_clone().unwrap();
+        let answer = move |command: u16, data: &[u8]| {
+            if command != READ || !registers(data) || std::mem::replace(&mut asked, true) {
+                return Answer::Right;
+            }
+            // Before it answers, it writes to memory, reads it back, and reads where there is none.
+            let at = told.recv().unwrap();
+            let mut replies = Vec::new();
+            for m in [
+                message(7, 12, at + 0xffe, 4, &[1, 2, 3, 4]),
+                message(8, 11, at + 0xffe, 4, &[]),
+                message(9, 11, at + 0x2000, 4, &[]),
+                message(10, 14, 0, 0, &[]),
+            ] {
+                other.write_all(&m).unwrap();
+                let mut head = [0; 16];
+                other.read_exact(&mut head).unwrap();
+                let mut rest = vec![0; u32::from_le_bytes(head[4..8].try_into().unwrap()) as usize - 16];
+                other.read_exact(&mut rest).unwrap();
+                replies.push((head, rest));
+            }
+            send.send(replies).unwrap();
+            Answer::Right
+        };
+        serve(socket, answer, drop);
+    });
+    let mut bus = VfioUserBus::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let memory = bus.dma_alloc(0x2000).unwrap();
+    let at = bus.dma_segment(memory, 0).unwrap().addr;
+    address.send(at).unwrap();
+    assert_eq!(bus.read32(Window::Registers, 0), Ok(0x5a5a_5a5a));
+    let mut seen = [0; 4];
+    bus.dma_read(memory, 0xffe, &mut seen).unwrap();
+    assert_eq!(seen, [1, 2, 3, 4]);
+    let replies = receive.recv().unwrap();
+    let fields: Vec<u8> = [at + 0xffe, 4].iter().flat_map(|v| v.to_le_bytes()).collect();
+    assert_eq!(replies[0].1, fields);
+    assert_eq!(replies[1].1, [&fields[..], &[1, 2, 3, 4]].concat());
+    for ((head, rest), (id, error)) in replies.iter().zip([(7, 0), (8, 0), (9, 14), (10, 95)]) {
+        assert_eq!((head[0], head[8], head[12]), (id, if error == 0 { 1 } else { 0x21 }, error));
+        assert!(error == 0 || rest.is_empty(), "an error is the header alone");
+    }
+}
+
+#[test]
 fn dma_memory_is_sent_to_the_server_and_its_addresses_are_not_used_twice() {
     let (bus, fds) = open("dma", |_, _| Answer::Right);
     let mut bus = bus.unwrap();

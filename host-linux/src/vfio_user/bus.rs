@@ -1,21 +1,21 @@
 //! The core's bus over a vfio-user connection.
 
 use super::client::{Client, Failure, MAX_REPLY};
-use super::config::{self, Config, Saved};
 use super::dma::Allocations;
 use super::region::{CONFIG, Region};
 use super::wire::{Command, u32_at, words};
+use crate::config::{self, Config, Saved};
+use crate::wait::{Msi, RealClock, Woken};
 use amdev_cli::bus_session::HostBus;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const MSI: u32 = 1;
 /// DATA_EVENTFD | ACTION_TRIGGER (`linux/vfio.h`).
 const SET_EVENTFD: u32 = 0x24;
+/// The device can be reset (`VFIO_DEVICE_FLAGS_RESET`).
+const FLAG_RESET: u32 = 1;
 /// The device can be a PCI one (`VFIO_DEVICE_FLAGS_PCI`).
 const FLAG_PCI: u32 = 2;
 const AMD: u16 = 0x1002;
@@ -23,30 +23,6 @@ const AMD: u16 = 0x1002;
 const CLASS_DISPLAY: u8 = 3;
 /// What both sides take in one message unless they say otherwise.
 const MAX_DATA: usize = 1 << 20;
-/// How long a wait looks at the eventfd before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
-/// Shorter delays are spun: a sleep takes longer than that.
-const SHORTEST_SLEEP_US: u64 = 60;
-
-/// Time as it passes here.
-struct RealClock(Instant);
-
-impl Clock for RealClock {
-    fn now_us(&self) -> u64 {
-        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-    fn wait_us(&self, us: u64) {
-        if us >= SHORTEST_SLEEP_US {
-            std::thread::sleep(Duration::from_micros(us));
-            return;
-        }
-        let end = Instant::now() + Duration::from_micros(us);
-        while Instant::now() < end {
-            std::hint::spin_loop();
-        }
-    }
-}
-
 /// Configuration space by messages.
 struct ConfigSpace<'a> {
     client: &'a mut Client,
@@ -73,8 +49,9 @@ pub struct VfioUserBus {
     registers: Region,
     config: Region,
     dma: Allocations,
-    msi: Option<OwnedFd>,
+    msi: Option<Msi>,
     saved: Option<Saved>,
+    can_reset: bool,
     max_data: usize,
     pci_id: (u16, u8),
     clock: RealClock,
@@ -86,7 +63,8 @@ impl VfioUserBus {
         let mut client = Client::connect(path)?;
         let max_data = negotiate(&mut client)?;
         let info = client.ask(Command::DeviceGetInfo, &words(&[16, 0, 0, 0]), &[])?.payload;
-        if u32_at(&info, 4)? & FLAG_PCI == 0 {
+        let flags = u32_at(&info, 4)?;
+        if flags & FLAG_PCI == 0 {
             return Err(Failure::Device("what is served there is no PCI device".into()));
         }
         let [vram, doorbells, registers, config] = [0, 2, 5, CONFIG].map(|i| Region::query(&mut client, i));
@@ -99,9 +77,10 @@ impl VfioUserBus {
             dma: Allocations::default(),
             msi: None,
             saved: None,
+            can_reset: flags & FLAG_RESET != 0,
             max_data,
             pci_id: (0, 0),
-            clock: RealClock(Instant::now()),
+            clock: RealClock::default(),
         };
         bus.identify()?;
         config::enable(&mut bus.config_space())?;
@@ -138,10 +117,11 @@ impl VfioUserBus {
         if u32_at(&info, 12)? == 0 {
             return Ok(());
         }
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let fd = eventfd(0, flags).map_err(|e| Failure::Os("an eventfd", e))?;
-        self.client.ask(Command::SetIrqs, &words(&[20, SET_EVENTFD, MSI, 0, 1]), &[fd.as_fd()])?;
-        self.msi = Some(fd);
+        let msi = Msi::new().map_err(|e| Failure::Os("an eventfd", e))?;
+        self.client.ask(Command::SetIrqs, &words(&[20, SET_EVENTFD, MSI, 0, 1]), &[msi.fd()])?;
+        // VFIO in the kernel does this with the request; a server may leave it to the client.
+        config::enable_msi(&mut self.config_space())?;
+        self.msi = Some(msi);
         Ok(())
     }
 
@@ -191,16 +171,6 @@ impl VfioUserBus {
         let most = self.most(window).max(align as usize);
         let (region, client) = self.parts(window);
         Ok(region.write(client, offset, data, most)?)
-    }
-
-    /// Whether an interrupt came since the last look.
-    fn interrupted(&self) -> Result<bool, BusError> {
-        let Some(fd) = &self.msi else { return Ok(false) };
-        match rustix::io::read(fd, &mut [0; 8]) {
-            Ok(_) => Ok(true),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            Err(e) => Err(BusError::Os(e.raw_os_error())),
-        }
     }
 }
 
@@ -331,35 +301,18 @@ impl Bus for VfioUserBus {
 
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         self.client.drain()?;
-        let start = Instant::now();
-        let end = start + Duration::from_micros(timeout_us);
-        let spin_until = end.min(start + SPIN);
+        let end = Instant::now() + Duration::from_micros(timeout_us);
         loop {
-            if self.interrupted()? {
-                return Ok(true);
-            }
-            if Instant::now() >= spin_until {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let Some(msi) = &self.msi else {
-            self.clock.wait_us(timeout_us.min(50));
-            self.client.look()?;
-            return Ok(false);
-        };
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let Some(msi) = &self.msi else {
+                self.clock.wait_us(timeout_us.min(50));
+                self.client.look()?;
+                return Ok(false);
+            };
             // The socket, too: a server that goes away wakes nobody otherwise.
-            let socket = self.client.fd();
-            let mut fds = [PollFd::new(msi, PollFlags::IN), PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-            match poll(&mut fds, Some(&time)) {
-                Ok(0) => return Ok(false),
-                Ok(_) if !fds[0].revents().is_empty() => return self.interrupted(),
-                Ok(_) => self.client.look()?,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(BusError::Os(e.raw_os_error())),
+            match msi.wait(end, &[self.client.fd()])? {
+                Woken::Interrupt => return Ok(true),
+                Woken::Timeout => return Ok(false),
+                Woken::Other => self.client.look()?,
             }
         }
     }
@@ -368,6 +321,17 @@ impl Bus for VfioUserBus {
         self.client.drain()?;
         self.saved = Some(config::save(&mut self.config_space())?);
         Ok(())
+    }
+
+    /// The server's reset: that of a machine as a rule, and the device shows whether it was.
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        if !self.can_reset {
+            return Err(BusError::Unsupported("reset the device: its server cannot"));
+        }
+        self.client.drain()?;
+        let saved = config::save(&mut self.config_space())?;
+        self.client.reset()?;
+        Ok(config::restore(&mut self.config_space(), &saved)?)
     }
 
     fn after_reset(&mut self) -> Result<(), BusError> {

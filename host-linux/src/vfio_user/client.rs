@@ -1,6 +1,7 @@
 //! Requests and their replies, each with a deadline.
 
-use super::wire::{Command, HEADER, Header};
+use super::memory::Memory;
+use super::wire::{Command, DMA_READ, DMA_WRITE, HEADER, Header};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// A server that has not answered by then is given up, as QEMU does.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// The same for a reset of the device.
+const RESET_DEADLINE: Duration = Duration::from_secs(60);
 /// Requests under way before their replies are awaited. Their replies fit into the socket's buffer
 /// many times, so that neither side waits for the other to read.
 pub(super) const MAX_PENDING: usize = 64;
@@ -37,7 +40,7 @@ pub enum Failure {
     #[error("the server did not answer within {0:?}; it hangs or is stopped")]
     Timeout(Duration),
     /// The server answered with an error.
-    #[error("the server refused {request}: {}", io::Error::from_raw_os_error(*.errno))]
+    #[error("the server refused {request}: {}", reason(*.errno))]
     Refused {
         /// What was asked.
         request: String,
@@ -55,6 +58,14 @@ pub enum Failure {
     Os(&'static str, Errno),
 }
 
+/// The errno of an error reply is optional.
+fn reason(errno: i32) -> String {
+    match errno {
+        0 => "it does not say why".into(),
+        e => io::Error::from_raw_os_error(e).to_string(),
+    }
+}
+
 /// A server's answer.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
@@ -69,6 +80,8 @@ pub(super) struct Client {
     next_id: u16,
     /// Requests whose replies were not read yet, in order.
     pending: VecDeque<(u16, Command)>,
+    /// Memory that the server may access.
+    pub(super) memory: Memory,
     /// The connection is of no use any more.
     dead: Option<Failure>,
 }
@@ -79,7 +92,14 @@ impl Client {
         let socket = UnixStream::connect(path).map_err(connect)?;
         socket.set_read_timeout(Some(DEADLINE)).map_err(connect)?;
         socket.set_write_timeout(Some(DEADLINE)).map_err(connect)?;
-        Ok(Client { socket, path: path.to_owned(), next_id: 0, pending: VecDeque::new(), dead: None })
+        Ok(Client {
+            socket,
+            path: path.to_owned(),
+            next_id: 0,
+            pending: VecDeque::new(),
+            memory: Memory::default(),
+            dead: None,
+        })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -178,22 +198,9 @@ impl Client {
             return Err(Failure::Protocol("no request is under way"));
         };
         loop {
-            let mut reply = Reply::default();
-            let mut bytes = [0; HEADER];
-            self.fill(&mut bytes, &mut reply.fds, deadline)?;
-            let header = Header::parse(&bytes);
-            let len = (header.size as usize).checked_sub(HEADER).filter(|len| *len <= MAX_REPLY);
-            let Some(len) = len else {
-                return self.lost(Failure::Protocol("a message has an impossible length"));
-            };
-            reply.payload.resize(len, 0);
-            let mut payload = std::mem::take(&mut reply.payload);
-            self.fill(&mut payload, &mut reply.fds, deadline)?;
-            reply.payload = payload;
+            let (header, reply) = self.message(deadline)?;
             if !header.is_reply() {
-                // The server asks for something, memory perhaps: it has the descriptors for that.
-                let refusal = Header::refusal(&header).bytes();
-                self.transmit(&mut [IoSlice::new(&refusal)], &[])?;
+                self.serve(&header, &reply.payload)?;
                 continue;
             }
             if (header.id, header.command) != (id, command as u16) {
@@ -204,6 +211,38 @@ impl Client {
                 Some(errno) => Err(Failure::Refused { request: format!("{command:?}"), errno }),
             };
         }
+    }
+
+    /// Reads a message: its header and payload, with its descriptors.
+    fn message(&mut self, deadline: Instant) -> Result<(Header, Reply), Failure> {
+        let mut reply = Reply::default();
+        let mut bytes = [0; HEADER];
+        self.fill(&mut bytes, &mut reply.fds, deadline)?;
+        let header = Header::parse(&bytes);
+        let len = (header.size as usize).checked_sub(HEADER).filter(|len| *len <= MAX_REPLY);
+        let Some(len) = len else {
+            return self.lost(Failure::Protocol("a message has an impossible length"));
+        };
+        let mut payload = vec![0; len];
+        self.fill(&mut payload, &mut reply.fds, deadline)?;
+        reply.payload = payload;
+        Ok((header, reply))
+    }
+
+    /// Does what the server asks for: a server may access memory by messages, also where it has the
+    /// descriptor of it.
+    fn serve(&mut self, request: &Header, payload: &[u8]) -> Result<(), Failure> {
+        let answer = match request.command {
+            DMA_READ => self.memory.read(payload),
+            DMA_WRITE => self.memory.write(payload),
+            _ => Err(Errno::NOTSUP),
+        };
+        if !request.wants_reply() {
+            return Ok(());
+        }
+        let header = Header::reply(request, &answer).bytes();
+        let payload = answer.unwrap_or_default();
+        self.transmit(&mut [IoSlice::new(&header), IoSlice::new(&payload)], &[])
     }
 
     /// Sends a request whose reply [`Client::drain`] looks at.
@@ -245,6 +284,18 @@ impl Client {
         failed
     }
 
+    /// Resets the device, which may take its time.
+    pub(super) fn reset(&mut self) -> Result<(), Failure> {
+        self.drain()?;
+        let timeout = |client: &Client, t| client.socket.set_read_timeout(Some(t));
+        let os = |e: io::Error| Failure::Connect(e.to_string());
+        timeout(self, RESET_DEADLINE).map_err(os)?;
+        let done = self.send(Command::Reset, &[], &[], &[]);
+        let done = done.and_then(|()| self.next_reply(Instant::now() + RESET_DEADLINE));
+        timeout(self, DEADLINE).map_err(os)?;
+        done.map(drop)
+    }
+
     /// Asks for something and awaits the reply, after those of everything posted.
     pub(super) fn ask(
         &mut self,
@@ -262,14 +313,21 @@ impl Client {
         self.next_reply(deadline)
     }
 
-    /// The socket became readable though nothing was asked: is the server still there?
+    /// The socket became readable though nothing was asked: does the server ask for something, or is
+    /// it gone?
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         self.alive()?;
         let mut byte = [0; 1];
         let mut iov = [IoSliceMut::new(&mut byte)];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match recvmsg(self.socket.as_fd(), &mut iov, &mut RecvAncillaryBuffer::default(), flags) {
-            Ok(got) if got.bytes > 0 => self.lost(Failure::Protocol("a message nobody asked for")),
+            Ok(got) if got.bytes > 0 => {
+                let (header, message) = self.message(Instant::now() + DEADLINE)?;
+                if header.is_reply() {
+                    return self.lost(Failure::Protocol("a reply to nothing"));
+                }
+                self.serve(&header, &message.payload)
+            }
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Ok(_) | Err(_) => self.lost(Failure::Gone),
         }

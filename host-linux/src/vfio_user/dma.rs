@@ -2,6 +2,7 @@
 
 use super::client::{Client, Failure};
 use super::wire::{Command, words};
+use crate::iova::IovaSpace;
 use crate::shared::Mapping;
 use amdev_core::bus::{BusError, DmaHandle, Segment};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -9,20 +10,15 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
-/// Bus addresses start above 4 GiB, so that one that was cut to 32 bits is not one of ours.
-const FIRST_IOVA: u64 = 0x1_0000_0000;
-/// The device reaches 44 bits at least.
-const LAST_IOVA: u64 = 1 << 44;
-/// Unmapped space between allocations: running over the end of one reaches nothing.
-const GAP: u64 = 2 << 20;
 /// Smallest unit.
 const PAGE: u64 = 4096;
 /// The device may read and write.
 const READ_WRITE: u32 = 3;
 
 struct Allocation {
-    memory: Mapping,
+    memory: Arc<Mapping>,
     iova: u64,
     len: u64,
 }
@@ -31,12 +27,12 @@ struct Allocation {
 pub(super) struct Allocations {
     live: BTreeMap<u32, Allocation>,
     next_handle: u32,
-    next_iova: u64,
+    space: IovaSpace,
 }
 
 impl Default for Allocations {
     fn default() -> Self {
-        Allocations { live: BTreeMap::new(), next_handle: 0, next_iova: FIRST_IOVA }
+        Allocations { live: BTreeMap::new(), next_handle: 0, space: IovaSpace::new(&[0..=u64::MAX]) }
     }
 }
 
@@ -44,9 +40,6 @@ impl Allocations {
     /// Zeroed memory, mapped here and for the device.
     pub(super) fn alloc(&mut self, client: &mut Client, len: u64) -> Result<Option<DmaHandle>, Failure> {
         let Some(len) = len.checked_next_multiple_of(PAGE).filter(|l| *l > 0) else { return Ok(None) };
-        let iova = self.next_iova;
-        let next = iova.checked_add(len).and_then(|end| end.checked_next_multiple_of(GAP)?.checked_add(GAP));
-        let Some(next) = next.filter(|n| *n <= LAST_IOVA) else { return Ok(None) };
         let os = |what| move |e: Errno| Failure::Os(what, e);
         let fd = memfd_create("amdev", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(os("memory for the device"))?;
@@ -56,13 +49,17 @@ impl Allocations {
             .map_err(os("sealing memory for the device"))?;
         let file = File::from(fd);
         let Ok(memory) = Mapping::new(&file, 0, len) else { return Ok(None) };
+        let Some(iova) = self.space.alloc(len) else { return Ok(None) };
         let mut request = words(&[32, READ_WRITE]);
         request.extend([0, iova, len].iter().flat_map(|v: &u64| v.to_le_bytes()));
-        client.ask(Command::DmaMap, &request, &[file.as_fd()])?;
-        // Addresses are not used twice: a device that keeps using freed memory shows.
-        self.next_iova = next;
+        if let Err(e) = client.ask(Command::DmaMap, &request, &[file.as_fd()]) {
+            self.space.free(iova);
+            return Err(e);
+        }
         let handle = DmaHandle(self.next_handle);
         self.next_handle = self.next_handle.wrapping_add(1);
+        let memory = Arc::new(memory);
+        client.memory.add(iova, Arc::clone(&memory));
         self.live.insert(handle.0, Allocation { memory, iova, len });
         Ok(Some(handle))
     }
@@ -72,6 +69,8 @@ impl Allocations {
             let mut request = words(&[24, 0]);
             request.extend([a.iova, a.len].iter().flat_map(|v| v.to_le_bytes()));
             client.ask(Command::DmaUnmap, &request, &[])?;
+            client.memory.remove(a.iova);
+            self.space.free(a.iova);
         }
         Ok(())
     }

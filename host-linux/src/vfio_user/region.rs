@@ -2,7 +2,7 @@
 
 use super::client::{Client, Failure, Reply};
 use super::wire::{Command, access, u32_at, u64_at, words};
-use crate::shared::Mapping;
+use crate::shared::{Mapping, areas};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
@@ -13,13 +13,9 @@ pub(super) const CONFIG: u32 = 7;
 const FLAG_READ: u32 = 1;
 const FLAG_WRITE: u32 = 1 << 1;
 const FLAG_MMAP: u32 = 1 << 2;
-const FLAG_CAPS: u32 = 1 << 3;
 const INFO_LEN: u32 = 32;
-const CAP_SPARSE_MMAP: u16 = 1;
 /// No server needs more for what it has to say of a region.
 const MAX_INFO: u32 = 4096;
-/// More areas than that are not mapped.
-const MAX_AREAS: u32 = 64;
 
 /// A mapped part of a region.
 struct Area {
@@ -67,7 +63,8 @@ impl Region {
     /// Maps the areas that the server offers; without a descriptor messages are used.
     fn map(&mut self, reply: Reply) -> Result<(), Failure> {
         let info = &reply.payload;
-        let areas = match areas(info)? {
+        let areas = areas(info).ok_or(Failure::Protocol("information on a region is cut off"))?;
+        let areas = match areas {
             None => vec![(0, self.len)],
             Some(areas) => areas,
         };
@@ -179,43 +176,4 @@ impl Region {
 fn data(reply: &Reply, len: usize) -> Result<&[u8], Failure> {
     let data = reply.payload.get(16..).filter(|d| d.len() == len);
     data.ok_or(Failure::Protocol("a read brought another number of bytes than asked for"))
-}
-
-/// The areas of the sparse-mmap capability, if there is one.
-fn areas(info: &[u8]) -> Result<Option<Vec<(u64, u64)>>, Failure> {
-    if u32_at(info, 4)? & FLAG_CAPS == 0 {
-        return Ok(None);
-    }
-    let mut at = u32_at(info, 12)? as usize;
-    // A chain that runs in a circle ends with the room for it.
-    for _ in 0..MAX_INFO / 8 {
-        if at == 0 {
-            break;
-        }
-        let (head, next) = (u32_at(info, at)?, u32_at(info, at + 4)? as usize);
-        if head as u16 == CAP_SPARSE_MMAP {
-            let count = u32_at(info, at + 8)?.min(MAX_AREAS) as usize;
-            let area = |i: usize| Ok((u64_at(info, at + 16 + 16 * i)?, u64_at(info, at + 24 + 16 * i)?));
-            return (0..count).map(area).collect::<Result<_, _>>().map(Some);
-        }
-        at = next;
-    }
-    Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sparse_capability_is_found_behind_others_and_in_no_circle() {
-        let mut info = words(&[80, 0xf, 0, 32, 0, 0, 0, 0, 7 | 1 << 16, 40]);
-        info.extend(words(&[1 | 1 << 16, 0, 1, 0, 0x1000, 0, 0x2000, 0]));
-        assert_eq!(areas(&info).unwrap(), Some(vec![(0x1000, 0x2000)]));
-        let circle = words(&[40, 0xf, 0, 32, 0, 0, 0, 0, 7 | 1 << 16, 32]);
-        assert_eq!(areas(&circle).unwrap(), None);
-        assert!(areas(&info[..60]).is_err(), "cut off");
-        info[4] = 7;
-        assert_eq!(areas(&info).unwrap(), None, "no capabilities");
-    }
 }

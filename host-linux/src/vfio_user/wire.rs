@@ -1,12 +1,14 @@
 //! Numbers of the protocol, and the header of a message.
 
 use super::client::Failure;
+use rustix::io::Errno;
 
 /// Length of a header in bytes.
 pub(super) const HEADER: usize = 16;
 
 const TYPE_REPLY: u32 = 1;
 const TYPE_MASK: u32 = 0xf;
+const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
 /// What a client asks for.
@@ -22,7 +24,13 @@ pub(super) enum Command {
     SetIrqs = 8,
     RegionRead = 9,
     RegionWrite = 10,
+    Reset = 13,
 }
+
+/// What a server may ask for: memory that was mapped for it.
+pub(super) const DMA_READ: u16 = 11;
+/// The same, to be written.
+pub(super) const DMA_WRITE: u16 = 12;
 
 /// The fields before a message's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,10 +48,22 @@ impl Header {
         Header { id, command: command as u16, size: (HEADER + payload) as u32, flags: 0, errno: 0 }
     }
 
-    /// The answer to a request of the server: it is not supported.
-    pub(super) fn refusal(of: &Header) -> Header {
-        let errno = rustix::io::Errno::NOTSUP.raw_os_error() as u32;
-        Header { size: HEADER as u32, flags: TYPE_REPLY | ERROR, errno, ..*of }
+    /// The answer to a request of the server.
+    pub(super) fn reply(of: &Header, answer: &Result<Vec<u8>, Errno>) -> Header {
+        match answer {
+            Ok(payload) => {
+                Header { size: (HEADER + payload.len()) as u32, flags: TYPE_REPLY, errno: 0, ..*of }
+            }
+            Err(e) => {
+                let errno = e.raw_os_error() as u32;
+                Header { size: HEADER as u32, flags: TYPE_REPLY | ERROR, errno, ..*of }
+            }
+        }
+    }
+
+    /// Whether the sender waits for an answer.
+    pub(super) fn wants_reply(&self) -> bool {
+        self.flags & NO_REPLY == 0
     }
 
     pub(super) fn bytes(&self) -> [u8; HEADER] {

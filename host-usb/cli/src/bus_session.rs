@@ -61,6 +61,14 @@ pub trait HostBus: Bus {
         let _ = limit_us;
     }
 
+    /// Gives up what the host holds of the device: what can go wrong in it is told, unlike in a drop.
+    fn close(self) -> anyhow::Result<()>
+    where
+        Self: Sized,
+    {
+        Ok(())
+    }
+
     /// PCI device id and revision, which decide between variants of firmware.
     fn pci_id(&mut self) -> (u16, u8);
 }
@@ -436,9 +444,11 @@ impl<B: HostBus> Session for BusSession<B> {
             State::Running(runtime) => runtime.into_iface().into_probe().device.into_bus(),
             State::Lost => return stopped,
         };
-        let (_, trace) = bus.into_inner().into_inner().into_parts();
-        trace.finish()?;
-        stopped
+        let (bus, trace) = bus.into_inner().into_inner().into_parts();
+        let (closed, written) = (bus.close(), trace.finish());
+        stopped?;
+        closed?;
+        written
     }
 }
 

@@ -1,7 +1,7 @@
 //! PCI configuration space: identity, power state, and what a reset of the device takes away.
 
 /// Access to configuration space.
-pub(super) trait Config {
+pub(crate) trait Config {
     type Error;
     fn read(&mut self, offset: u16, buf: &mut [u8]) -> Result<(), Self::Error>;
     fn write(&mut self, offset: u16, data: &[u8]) -> Result<(), Self::Error>;
@@ -31,10 +31,12 @@ const EXT_REBAR: u16 = 0x15;
 /// A chain of capabilities is no longer.
 const MAX_CAPABILITIES: usize = 96;
 const POWER_STATE: u16 = 3;
+const MSI_ENABLE: u16 = 1;
+const MSI_VECTORS: u16 = 7 << 4;
 
 /// Registers that were read, to be written back in this order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Saved(Vec<(u16, Vec<u8>)>);
+pub(crate) struct Saved(Vec<(u16, Vec<u8>)>);
 
 /// Places of the capabilities: (id, offset), extended ones with ids from 0x100 on.
 fn capabilities<C: Config>(c: &mut C) -> Result<Vec<(u16, u16)>, C::Error> {
@@ -60,7 +62,7 @@ fn capabilities<C: Config>(c: &mut C) -> Result<Vec<(u16, u16)>, C::Error> {
 }
 
 /// Wakes the device up, lets it answer to memory accesses and reach memory.
-pub(super) fn enable<C: Config>(c: &mut C) -> Result<(), C::Error> {
+pub(crate) fn enable<C: Config>(c: &mut C) -> Result<(), C::Error> {
     for (id, at) in capabilities(c)? {
         if id == u16::from(CAP_POWER) {
             let control = c.read16(at + 4)?;
@@ -75,8 +77,19 @@ pub(super) fn enable<C: Config>(c: &mut C) -> Result<(), C::Error> {
     c.write(COMMAND, &(command | MEMORY_AND_MASTER).to_le_bytes())
 }
 
+/// Switches message signalled interrupts on, if the device has them: one vector.
+pub(crate) fn enable_msi<C: Config>(c: &mut C) -> Result<(), C::Error> {
+    for (id, at) in capabilities(c)? {
+        if id == u16::from(CAP_MSI) {
+            let control = c.read16(at + 2)? & !MSI_VECTORS | MSI_ENABLE;
+            c.write(at + 2, &control.to_le_bytes())?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads what a reset takes away.
-pub(super) fn save<C: Config>(c: &mut C) -> Result<Saved, C::Error> {
+pub(crate) fn save<C: Config>(c: &mut C) -> Result<Saved, C::Error> {
     let mut places: Vec<(u16, usize)> = Vec::new();
     let capabilities = capabilities(c)?;
     // A window's size comes before its address.
@@ -110,7 +123,7 @@ pub(super) fn save<C: Config>(c: &mut C) -> Result<Saved, C::Error> {
 }
 
 /// Writes back what [`save`] has read.
-pub(super) fn restore<C: Config>(c: &mut C, saved: &Saved) -> Result<(), C::Error> {
+pub(crate) fn restore<C: Config>(c: &mut C, saved: &Saved) -> Result<(), C::Error> {
     for (at, value) in &saved.0 {
         c.write(*at, value)?;
     }
@@ -155,6 +168,14 @@ mod tests {
         let mut d = device();
         enable(&mut d).unwrap();
         assert_eq!((d.0[0x4c], d.0[4]), (0, 6));
+    }
+
+    #[test]
+    fn one_message_signalled_interrupt_is_switched_on() {
+        let mut d = device();
+        d.0[0xa2] = 0xf0;
+        enable_msi(&mut d).unwrap();
+        assert_eq!((d.0[0xa2], &d.1[..]), (0x81, &[0xa2][..]));
     }
 
     #[test]

@@ -1,0 +1,296 @@
+//! `--device pci:DDDD:BB:DD.F`: a GPU on this machine's PCI bus, through VFIO's groups.
+//!
+//! The function is taken from its driver, if it has one, and given back when the process ends, in
+//! whatever way. VFIO's reset at opening is switched off: it would undo what the machine's firmware
+//! did to the GPU at power-on.
+
+mod bus;
+mod claim;
+mod device;
+mod dma;
+#[cfg(test)]
+mod fake;
+mod guard;
+mod ioctl;
+mod physical;
+mod sysfs;
+
+pub use bus::VfioBus;
+pub use sysfs::{Function, Group, Sysfs};
+
+use amdev_cli::bus_session::BusSession;
+use amdev_cli::error::CliError;
+use amdev_cli::session::{Backend, Found, OpenOptions, Session};
+use amdev_cli::spec::{DeviceSpec, PciAddress};
+use std::io;
+
+/// Why a function cannot be taken from its driver, or not be given back.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// The kernel lacks the driver.
+    #[error("the driver vfio-pci is not loaded; run `sudo modprobe vfio-pci`")]
+    NoVfioPci,
+    /// The kernel is too old to open it without a reset.
+    #[error(
+        "this kernel resets the GPU when it opens it, which the GPU does not survive; use Linux 5.15 or later"
+    )]
+    ResetsOnOpen,
+    /// Another device would come along.
+    #[error(
+        "{address} ({driver}) is in the same IOMMU group; put the GPU into another slot, or stop what uses \
+             that device and run `echo {address} | sudo tee /sys/bus/pci/devices/{address}/driver/unbind`"
+    )]
+    Companion {
+        /// The other device.
+        address: PciAddress,
+        /// Its driver.
+        driver: String,
+    },
+    /// Somebody looks at it.
+    #[error(
+        "it shows a picture on {connector}; stop the desktop, or let another GPU show it, before {driver} \
+             gives it away"
+    )]
+    ShowsPicture {
+        /// The connector.
+        connector: String,
+        /// The driver that has it.
+        driver: String,
+    },
+    /// A file of sysfs cannot be written.
+    #[error(
+        "writing '{value}' to {path}: {why}; run this as root, or run `echo '{value}' | sudo tee {path}`"
+    )]
+    Write {
+        /// The file.
+        path: String,
+        /// What was to be written.
+        value: String,
+        /// Why not.
+        why: io::Error,
+    },
+    /// The driver refuses the function.
+    #[error("vfio-pci did not take the device (its driver: {driver}); `sudo dmesg | tail` says why")]
+    NotBound {
+        /// What has it instead.
+        driver: String,
+    },
+    /// It is not there any more.
+    #[error("the device went away")]
+    Vanished,
+}
+
+/// Why a device cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such function.
+    #[error("there is no such PCI device; `lspci -d 1002:` lists AMD's")]
+    NoSuchDevice,
+    /// It is something else.
+    #[error("{0}")]
+    Device(String),
+    /// It cannot be taken.
+    #[error(transparent)]
+    Take(#[from] TakeError),
+    /// The machine has no IOMMU in use.
+    #[error(
+        "it has no IOMMU group; switch the IOMMU on in the machine's firmware setup, and on the kernel's command \
+         line with `intel_iommu=on` or `amd_iommu=on`"
+    )]
+    NoIommu,
+    /// The kernel lacks what is needed of VFIO.
+    #[error("VFIO has no support for this machine's IOMMU; run `sudo modprobe vfio_iommu_type1`")]
+    NoType1,
+    /// Other devices of its group are in use.
+    #[error("IOMMU group {group} is in use by others: {others}; unbind their drivers")]
+    NotViable {
+        /// The group.
+        group: u32,
+        /// Other functions and their drivers.
+        others: String,
+    },
+    /// A file below `/dev/vfio` cannot be opened.
+    #[error("/{node}: {why}; {remedy}")]
+    Node {
+        /// The file.
+        node: String,
+        /// Why not.
+        why: io::Error,
+        /// What mends it.
+        remedy: String,
+    },
+    /// The kernel refused something.
+    #[error("{what}: {why}")]
+    Os {
+        /// What was asked for.
+        what: &'static str,
+        /// Why not.
+        why: io::Error,
+    },
+}
+
+impl OpenError {
+    fn node(node: &str, why: io::Error) -> OpenError {
+        let remedy = match why.kind() {
+            io::ErrorKind::NotFound => "run `sudo modprobe vfio-pci`".into(),
+            io::ErrorKind::PermissionDenied => format!("run this as root, or run `sudo chown $USER /{node}`"),
+            io::ErrorKind::ResourceBusy => {
+                format!("another process has the device; `sudo fuser -v /{node}` says which")
+            }
+            _ => format!("`ls -l /{node}` may tell more"),
+        };
+        OpenError::Node { node: node.into(), why, remedy }
+    }
+}
+
+/// GPUs on the PCI bus.
+#[derive(Debug, Default)]
+pub struct PciBackend {
+    /// Where sysfs and `/dev` are.
+    pub sysfs: Sysfs,
+}
+
+impl PciBackend {
+    /// Opens a function.
+    pub fn open_bus(&self, address: PciAddress) -> Result<VfioBus, OpenError> {
+        let function = self.sysfs.function(address).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => OpenError::NoSuchDevice,
+            _ => OpenError::Os { what: "reading sysfs", why: e },
+        })?;
+        if let Some(problem) = problem(&function) {
+            return Err(OpenError::Device(problem));
+        }
+        VfioBus::open(&self.sysfs, function)
+    }
+
+    /// Gives a function that was left with vfio-pci back to the kernel's drivers. No process may
+    /// have it open.
+    pub fn release(&self, address: PciAddress) -> Result<(), OpenError> {
+        let function = self.sysfs.function(address).map_err(|_| OpenError::NoSuchDevice)?;
+        Ok(claim::release(&self.sysfs, &function)?)
+    }
+}
+
+/// What keeps a function from being driven, as far as its configuration space tells. Which GPU it
+/// is, its discovery table says, once it is open.
+fn problem(function: &Function) -> Option<String> {
+    if function.is_gpu() {
+        return None;
+    }
+    let (vendor, device, class) = (function.vendor, function.device, function.class);
+    Some(if function.is_accelerator() {
+        "it is an accelerator, which amdev drives through the kernel's driver; use `--device kfd:N`".into()
+    } else {
+        format!("{vendor:04x}:{device:04x} of class {class:06x} is no GPU of AMD's")
+    })
+}
+
+impl Backend for PciBackend {
+    fn serves(&self, spec: &DeviceSpec) -> bool {
+        matches!(spec, DeviceSpec::Pci(_))
+    }
+
+    fn list(&self) -> Vec<Found> {
+        let functions = self.sysfs.functions().into_iter();
+        functions
+            .filter(|f| f.is_gpu() || f.is_accelerator())
+            .map(|f| Found {
+                device: DeviceSpec::Pci(f.address).to_string(),
+                name: format!(
+                    "AMD GPU {:04x}:{:04x} revision {:02x}, driver {}",
+                    f.vendor,
+                    f.device,
+                    f.revision,
+                    f.driver.as_deref().unwrap_or("none")
+                ),
+                problem: problem(&f)
+                    .or_else(|| {
+                        let no_way = f.group.is_none() && !self.sysfs.no_iommu_allowed();
+                        no_way.then(|| OpenError::NoIommu.to_string())
+                    })
+                    .or_else(|| Some(claim::plan(&self.sysfs, &f).err()?.to_string())),
+            })
+            .collect()
+    }
+
+    fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>> {
+        let DeviceSpec::Pci(address) = spec else {
+            return Err(CliError::Device(format!("{spec} is not a PCI device")).into());
+        };
+        let bus = self.open_bus(*address).map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
+        Ok(Box::new(BusSession::new(bus, spec.to_string(), options)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::Tree;
+    use super::*;
+
+    #[test]
+    fn of_an_nvidia_card_an_amd_card_and_its_audio_one_gpu_is_listed() {
+        let tree = Tree::new();
+        tree.function("0000:01:00.0", (0x10de, 0x2684), 0x03_0000, "nvidia", "1");
+        tree.function("0000:03:00.0", (0x1002, 0x744c), 0x03_0000, "", "5");
+        tree.function("0000:03:00.1", (0x1002, 0xab30), 0x04_0300, "", "5");
+        let backend = PciBackend { sysfs: tree.sysfs() };
+        let found = backend.list();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].device.as_str(), &found[0].problem), ("pci:0000:03:00.0", &None));
+        for (address, word) in [
+            ("0000:01:00.0", "no GPU of AMD's"),
+            ("0000:03:00.1", "no GPU of AMD's"),
+            ("0000:09:00.0", "no such PCI device"),
+        ] {
+            let e = backend.open_bus(address.parse().unwrap()).err().unwrap().to_string();
+            assert!(e.contains(word), "{address}: {e}");
+        }
+    }
+
+    #[test]
+    fn why_a_gpu_cannot_be_used_is_listed_with_it() {
+        let tree = Tree::new();
+        tree.function("0000:03:00.0", (0x1002, 0x744c), 0x03_0000, "amdgpu", "");
+        tree.function("0000:04:00.0", (0x1002, 0x74a1), 0x12_0000, "amdgpu", "6");
+        let found = PciBackend { sysfs: tree.sysfs() }.list();
+        let problems: Vec<_> = found.iter().map(|f| f.problem.clone().unwrap_or_default()).collect();
+        assert!(problems[0].contains("intel_iommu=on") && problems[1].contains("kfd:N"), "{problems:?}");
+        tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+        assert_eq!(PciBackend { sysfs: tree.sysfs() }.list()[0].problem, None);
+    }
+
+    #[test]
+    fn the_largest_size_of_a_window_is_taken_from_its_mask() {
+        let tree = Tree::new();
+        let (sysfs, address) = (tree.sysfs(), "0000:03:00.0".parse().unwrap());
+        assert_eq!(sysfs.largest_bar0(address), None, "no file");
+        for (mask, largest) in
+            [("ff00", Some(15)), ("0000000000007f00\n", Some(14)), ("0", None), ("x", None)]
+        {
+            tree.write("sys/bus/pci/devices/0000:03:00.0/resource0_resize", mask);
+            assert_eq!(sysfs.largest_bar0(address), largest, "{mask}");
+        }
+    }
+
+    #[test]
+    fn a_group_without_iommu_has_another_node() {
+        let tree = Tree::new();
+        tree.function("0000:03:00.0", (0x1002, 0x744c), 0x03_0000, "vfio-pci", "5");
+        let group = || tree.sysfs().function("0000:03:00.0".parse().unwrap()).unwrap().group.unwrap();
+        assert_eq!(group().node(), "dev/vfio/5");
+        tree.write("sys/kernel/iommu_groups/5/name", "vfio-noiommu\n");
+        assert_eq!(group().node(), "dev/vfio/noiommu-5");
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_opened_is_told_with_the_remedy() {
+        for (kind, word) in [
+            (io::ErrorKind::NotFound, "modprobe vfio-pci"),
+            (io::ErrorKind::PermissionDenied, "chown $USER /dev/vfio/5"),
+            (io::ErrorKind::ResourceBusy, "another process"),
+        ] {
+            let text = OpenError::node("dev/vfio/5", kind.into()).to_string();
+            assert!(text.contains(word), "{text}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The core's bus over VFIO.
+
+use super::claim::Claim;
+use super::device::{self, ConfigFile, Files, Irqs, Region};
+use super::dma::Allocations;
+use super::sysfs::{Function, Sysfs};
+use super::{OpenError, ioctl};
+use crate::config::{self, Config as _, Saved};
+use crate::wait::{RealClock, Woken};
+use amdev_cli::bus_session::HostBus;
+use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use std::fs::File;
+use std::io;
+use std::time::{Duration, Instant};
+use vfio_bindings::bindings::vfio as abi;
+
+/// A wait that sleeps looks that often whether the device is still there.
+const LOOK: Duration = Duration::from_millis(90);
+/// What a device that is gone reads as.
+const ABSENT: u16 = 0xffff;
+
+/// A GPU on this machine's PCI bus. Closing it, by dropping this, ends its access to memory; its
+/// driver gets it back, if it had one.
+// Fields are dropped in order: memory and files before the device goes back to its driver.
+pub struct VfioBus {
+    vram: Region,
+    doorbells: Region,
+    registers: Region,
+    config: Region,
+    dma: Allocations,
+    irqs: Irqs,
+    files: Files,
+    /// Configuration space as root can write it.
+    raw_config: Option<File>,
+    claim: Claim,
+    saved: Option<Saved>,
+    function: Function,
+    clock: RealClock,
+    gone: bool,
+}
+
+impl VfioBus {
+    /// Takes a function from its driver, and makes it usable.
+    pub fn open(sysfs: &Sysfs, function: Function) -> Result<VfioBus, OpenError> {
+        let claim = Claim::take(sysfs, &function)?;
+        // Its group is made up when it is bound, where there is no IOMMU.
+        let function = sysfs.function(function.address).map_err(|_| super::TakeError::Vanished)?;
+        let (files, space) = device::open(sysfs, &function)?;
+        let region = |index| Region::query(&files.device, index);
+        let container =
+            files.container.try_clone().map_err(|why| OpenError::Os { what: "a descriptor", why })?;
+        let raw = File::options().read(true).write(true).open(sysfs.dir(function.address).join("config"));
+        let mut bus = VfioBus {
+            vram: region(abi::VFIO_PCI_BAR0_REGION_INDEX)?,
+            doorbells: region(abi::VFIO_PCI_BAR2_REGION_INDEX)?,
+            registers: region(abi::VFIO_PCI_BAR5_REGION_INDEX)?,
+            config: region(abi::VFIO_PCI_CONFIG_REGION_INDEX)?,
+            dma: Allocations::new(container, space),
+            irqs: Irqs::none(),
+            files,
+            raw_config: raw.ok(),
+            claim,
+            saved: None,
+            function,
+            clock: RealClock::default(),
+            gone: false,
+        };
+        for window in [Window::Vram, Window::Doorbells, Window::Registers] {
+            if bus.region(window).len == 0 {
+                return Err(OpenError::Device(format!(
+                    "{window} has no address: enable `Above 4G Decoding` in the machine's firmware setup"
+                )));
+            }
+        }
+        let os = |what| move |why| OpenError::Os { what, why };
+        config::enable(&mut bus.config_space()).map_err(os("waking the device"))?;
+        bus.irqs = Irqs::request(&bus.files.device)?;
+        if !bus.present() {
+            return Err(OpenError::Device("it does not answer; switch the machine off and on again".into()));
+        }
+        Ok(bus)
+    }
+
+    fn config_space(&self) -> ConfigFile<'_> {
+        self.config.config(&self.files.device)
+    }
+
+    /// Whether the device answers: its vendor is never all ones.
+    fn present(&self) -> bool {
+        self.config_space().read16(0).is_ok_and(|vendor| vendor != ABSENT)
+    }
+
+    fn region(&self, window: Window) -> &Region {
+        match window {
+            Window::Vram => &self.vram,
+            Window::Doorbells => &self.doorbells,
+            Window::Registers => &self.registers,
+        }
+    }
+
+    fn check(&self, window: Window, offset: u64, len: u64, align: u64) -> Result<(), BusError> {
+        if self.gone {
+            return Err(BusError::Gone);
+        }
+        let window_len = self.region(window).len;
+        match offset.checked_add(len) {
+            Some(end) if end <= window_len && offset.is_multiple_of(align) => Ok(()),
+            _ => Err(BusError::OutOfWindow { window, offset, len, window_len }),
+        }
+    }
+
+    /// The most bytes of an access where a window is not mapped: registers are dwords.
+    fn most(window: Window) -> usize {
+        match window {
+            Window::Vram => 1 << 20,
+            Window::Doorbells => 8,
+            Window::Registers => 4,
+        }
+    }
+
+    fn read(&mut self, window: Window, offset: u64, buf: &mut [u8], align: u64) -> Result<(), BusError> {
+        self.check(window, offset, buf.len() as u64, align)?;
+        let done = self.region(window).read(&self.files.device, offset, buf, Self::most(window));
+        self.judge(done)?;
+        // All ones may be a value, or a device that is not there any more.
+        if buf.iter().all(|b| *b == 0xff) && !buf.is_empty() {
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, window: Window, offset: u64, data: &[u8], align: u64) -> Result<(), BusError> {
+        self.check(window, offset, data.len() as u64, align)?;
+        let done = self.region(window).write(&self.files.device, offset, data, Self::most(window));
+        self.judge(done)
+    }
+
+    /// An access that failed: of a device that is gone?
+    fn judge(&mut self, done: io::Result<()>) -> Result<(), BusError> {
+        done.or_else(|e| {
+            self.look()?;
+            Err(os_error(&e))
+        })
+    }
+
+    /// Fails once the device is gone.
+    fn look(&mut self) -> Result<(), BusError> {
+        if !self.gone && (self.irqs.lost() || !self.present()) {
+            tracing::warn!("pci:{}: the device is gone", self.function.address);
+            self.gone = true;
+        }
+        if self.gone { Err(BusError::Gone) } else { Ok(()) }
+    }
+
+    /// Writes configuration space: what sysfs lets us write, then what VFIO keeps.
+    fn restore(&mut self, saved: &Saved) -> io::Result<()> {
+        if let Some(file) = &self.raw_config {
+            config::restore(&mut ConfigFile { file, offset: 0 }, saved)?;
+        }
+        // VFIO notices at the command register that BARs are lost, and restores those.
+        config::enable(&mut self.config_space())
+    }
+}
+
+fn os_error(e: &io::Error) -> BusError {
+    BusError::Os(e.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()))
+}
+
+impl Mmio for VfioBus {
+    fn window_len(&self, window: Window) -> u64 {
+        self.region(window).len
+    }
+    fn read32(&mut self, window: Window, offset: u64) -> Result<u32, BusError> {
+        let mut b = [0; 4];
+        self.read(window, offset, &mut b, 4)?;
+        Ok(u32::from_le_bytes(b))
+    }
+    fn write32(&mut self, window: Window, offset: u64, value: u32) -> Result<(), BusError> {
+        self.write(window, offset, &value.to_le_bytes(), 4)
+    }
+    fn read64(&mut self, window: Window, offset: u64) -> Result<u64, BusError> {
+        let mut b = [0; 8];
+        self.read(window, offset, &mut b, 8)?;
+        Ok(u64::from_le_bytes(b))
+    }
+    fn write64(&mut self, window: Window, offset: u64, value: u64) -> Result<(), BusError> {
+        self.write(window, offset, &value.to_le_bytes(), 8)
+    }
+    fn read_bulk(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.read(window, offset, buf, 1)
+    }
+    fn write_bulk(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.write(window, offset, data, 1)
+    }
+    fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(ZEROS.len() as u64);
+            self.write_bulk(window, offset + done, &ZEROS[..step as usize])?;
+            done += step;
+        }
+        Ok(())
+    }
+    // The CPU keeps the order of stores to device memory.
+    fn flush(&mut self) -> Result<(), BusError> {
+        if self.gone { Err(BusError::Gone) } else { Ok(()) }
+    }
+    fn fence(&mut self) -> Result<(), BusError> {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.flush()
+    }
+}
+
+impl Dma for VfioBus {
+    fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
+        self.dma.alloc(len)
+    }
+    fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
+        self.dma.free(handle)
+    }
+    fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
+        self.dma.len(handle)
+    }
+    fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
+        self.dma.segment(handle, offset)
+    }
+    fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.dma.read(handle, offset, buf)
+    }
+    fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.dma.write(handle, offset, data)
+    }
+}
+
+impl Bus for VfioBus {
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+
+    fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
+        let end = Instant::now() + Duration::from_micros(timeout_us);
+        loop {
+            let Some(msi) = &self.irqs.msi else {
+                self.clock.wait_us(timeout_us.min(50));
+                self.look()?;
+                return Ok(false);
+            };
+            // A device that is pulled out raises nothing: so it is looked at now and then.
+            match msi.wait(end.min(Instant::now() + LOOK), &self.irqs.lost_fds())? {
+                Woken::Interrupt => return Ok(true),
+                Woken::Timeout if Instant::now() >= end => return Ok(false),
+                Woken::Timeout | Woken::Other => self.look()?,
+            }
+        }
+    }
+
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        let raw = self.raw_config.as_ref().map(|file| ConfigFile { file, offset: 0 });
+        let saved = config::save(&mut raw.unwrap_or_else(|| self.config_space()));
+        self.saved = Some(saved.map_err(|e| os_error(&e))?);
+        Ok(())
+    }
+
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        let Some(saved) = self.saved.take() else { return Ok(()) };
+        self.restore(&saved).map_err(|e| os_error(&e))
+    }
+
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        let affected = ioctl::hot_reset_info(&self.files.device);
+        let group = self.function.group.map(|g| g.number);
+        if !affected.is_ok_and(|all| all.iter().all(|(g, ..)| Some(*g) == group)) {
+            return Err(BusError::Host(
+                "the bus of the device cannot be reset, as other devices are on it: switch the machine off and on",
+            ));
+        }
+        ioctl::hot_reset(&self.files.device, std::os::fd::AsFd::as_fd(&self.files.group))
+            .map_err(|e| BusError::Os(e.raw_os_error()))?;
+        config::enable(&mut self.config_space()).map_err(|e| os_error(&e))
+    }
+}
+
+impl HostBus for VfioBus {
+    fn pci_id(&mut self) -> (u16, u8) {
+        (self.function.device, self.function.revision)
+    }
+    fn close(mut self) -> anyhow::Result<()> {
+        let mut claim = std::mem::replace(&mut self.claim, Claim::none());
+        // vfio-pci gives nothing up that is open.
+        drop(self);
+        Ok(claim.release()?)
+    }
+}
