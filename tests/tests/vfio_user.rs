@@ -155,7 +155,7 @@ fn outputs(json: &str) -> Value {
 #[test]
 fn the_demo_is_right_over_a_socket_and_warm_the_second_time() {
     for gpu in ["navi31", "navi48"] {
-        let server = Server::start(&format!("demo-{gpu}"), gpu);
+        let server = Server::start(&format!("demo-{gpu}"), &format!("{gpu},map=off"));
         for _ in 0..2 {
             let shown = succeeds(&mut server.amdev(&["demo"]));
             assert!(shown.contains(" 0 wrong"), "{shown}");
@@ -168,7 +168,7 @@ fn the_demo_is_right_over_a_socket_and_warm_the_second_time() {
 
 #[test]
 fn the_demo_is_right_through_mapped_vram() {
-    let server = Server::start("mapped", "navi31,map=on,delays=off");
+    let server = Server::start("mapped", "navi31,delays=off");
     let shown = succeeds(&mut server.amdev(&["demo"]));
     assert!(shown.contains(" 0 wrong"), "{shown}");
     let account = server.stop_clean();
@@ -177,7 +177,7 @@ fn the_demo_is_right_through_mapped_vram() {
 
 #[test]
 fn a_small_window_and_a_foreign_state_are_served_too() {
-    for gpu in ["navi31,bar=256M,delays=off", "navi31,state=amdgpu"] {
+    for gpu in ["navi31,bar=256M,delays=off,map=off", "navi31,state=amdgpu"] {
         let server = Server::start(&format!("state-{}", gpu.len()), gpu);
         let shown = succeeds(&mut server.amdev(&["demo"]));
         assert!(shown.contains(" 0 wrong"), "{gpu}: {shown}");
@@ -187,7 +187,7 @@ fn a_small_window_and_a_foreign_state_are_served_too() {
 
 #[test]
 fn a_kernel_gives_the_same_over_a_socket_as_in_process() {
-    let server = Server::start("run", "navi31,delays=off");
+    let server = Server::start("run", "navi31,delays=off,map=off");
     let args = vecadd();
     let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
     args.insert(0, "--json");

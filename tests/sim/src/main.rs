@@ -20,8 +20,8 @@ enum Command {
     #[cfg(target_os = "linux")]
     Serve {
         /// GPU[,key=value]... with navi31, navi32, navi33, navi44 or navi48; keys: state, bar, fault,
-        /// delays=on|off, seed, scratch7, and map=on to let clients map VRAM (BAR0): faster, but the
-        /// simulator then misses HDP flushes that are forgotten, and TLB invalidations.
+        /// delays=on|off, seed, scratch7, and map=off to keep clients from mapping VRAM (BAR0): slower,
+        /// but the simulator then sees HDP flushes that are forgotten, and TLB invalidations.
         #[arg(long)]
         gpu: String,
         /// Path of the socket.

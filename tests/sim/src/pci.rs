@@ -8,6 +8,8 @@ const PCIE: usize = 0x64;
 const MSI: usize = 0xa0;
 const REBAR: usize = 0x200;
 
+/// Power management control: going from D3 to D0 does not reset the device.
+const NO_SOFT_RESET: u16 = 1 << 3;
 /// Command register: memory space, bus master.
 const COMMAND: usize = 0x04;
 
@@ -62,6 +64,7 @@ impl ConfigSpace {
         c.put16(PM, 0x01 | (PCIE as u16) << 8);
         c.put16(PM + 2, 0x0003);
         c.mask16(PM + 4, 0x0003);
+        c.put16(PM + 4, NO_SOFT_RESET);
         // PCI Express endpoint, version 2, with FLR.
         c.put16(PCIE, 0x10 | (MSI as u16) << 8);
         c.put16(PCIE + 2, 0x0002);
@@ -129,14 +132,19 @@ impl ConfigSpace {
         self.bar0
     }
 
+    /// Power state: D0 to D3. Below D0 only configuration space answers, and nothing is sent.
+    fn power_state(&self) -> u8 {
+        self.bytes[PM + 4] & 3
+    }
+
     /// Memory space accesses are answered.
     pub(crate) fn memory_enabled(&self) -> bool {
-        self.bytes[COMMAND] & 2 != 0
+        self.bytes[COMMAND] & 2 != 0 && self.power_state() == 0
     }
 
     /// The device may master the bus: DMA and MSI.
     pub(crate) fn bus_master(&self) -> bool {
-        self.bytes[COMMAND] & 4 != 0
+        self.bytes[COMMAND] & 4 != 0 && self.power_state() == 0
     }
 
     pub(crate) fn read(&self, offset: usize, buf: &mut [u8]) {
@@ -172,7 +180,7 @@ impl ConfigSpace {
         self.set_bars(0, 0, 0);
         self.put16(COMMAND, 0);
         self.put16(MSI + 2, 0x0080);
-        self.put16(PM + 4, 0);
+        self.put16(PM + 4, NO_SOFT_RESET);
         self.put16(PCIE + 8, 0);
     }
 }
@@ -189,6 +197,16 @@ mod tests {
         let mut b = [0; 4];
         c.read(at, &mut b);
         u32::from_le_bytes(b)
+    }
+
+    #[test]
+    fn a_sleeping_device_answers_to_configuration_alone_and_wakes_as_it_was() {
+        let mut c = space();
+        c.write(PM + 4, &[3, 0]);
+        assert!(!c.memory_enabled() && !c.bus_master());
+        assert_eq!((r32(&c, 0), r32(&c, PM + 4) & 0xff), (0x744c_1002, 0xb));
+        c.write(PM + 4, &[0, 0]);
+        assert!(c.memory_enabled() && c.bus_master());
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! the device keeps its state between them. What a client mapped for DMA and its eventfds go with
 //! it. Time is real: answers come and interrupts are raised without any access.
 //!
-//! [`Options::map`] makes VRAM mappable. The simulator then does not see what a driver writes, and
-//! is less strict: see [`crate::SimGpu::share_vram`].
+//! Clients can map VRAM, unless [`Options::map`] is off. The simulator does not see what they write
+//! through a mapping, and is less strict: see [`crate::SimGpu::share_vram`].
 
 mod command;
 mod irq;
@@ -62,7 +62,7 @@ pub struct Options {
 impl Options {
     /// Parses `GPU[,key=value]...`: the keys of [`Config::parse`], and `map=on|off`.
     pub fn parse(text: &str) -> Result<Options, ServeError> {
-        let mut map = false;
+        let mut map = true;
         let mut rest = Vec::new();
         for part in text.split(',') {
             match part.strip_prefix("map=") {
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn keys_of_the_server_are_told_from_those_of_the_gpu() {
-        let o = Options::parse("navi31,map=on,state=amdgpu,delays=off").unwrap();
-        assert!(o.map && !o.config.delays && o.config.clock == ClockKind::Real);
-        assert!(!Options::parse("navi48").unwrap().map);
+        let o = Options::parse("navi31,map=off,state=amdgpu,delays=off").unwrap();
+        assert!(!o.map && !o.config.delays && o.config.clock == ClockKind::Real);
+        assert!(Options::parse("navi48").unwrap().map);
         for (text, word) in [
             ("navi31,map=yes", "on or off"),
             ("navi31,clock=virtual", "real"),

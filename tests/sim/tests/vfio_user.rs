@@ -257,7 +257,7 @@ fn the_version_is_agreed_on_first_and_once() {
 
 #[test]
 fn device_regions_and_interrupts_are_those_of_the_gpu() {
-    let server = Server::start("info", "navi31,bar=256M");
+    let server = Server::start("info", "navi31,bar=256M,map=off");
     let mut c = server.client();
     assert_eq!(device_info(&mut c), words(&[16, 3, 9, 5]));
     assert_eq!(c.ask(4, &words(&[15, 0, 0, 0])).error, EINVAL);
@@ -297,7 +297,7 @@ fn device_regions_and_interrupts_are_those_of_the_gpu() {
 
 #[test]
 fn a_mappable_window_comes_with_its_descriptor_when_there_is_room_for_the_capability() {
-    let server = Server::start("map", "navi31,bar=256M,map=on");
+    let server = Server::start("map", "navi31,bar=256M");
     let mut c = server.client();
     let short = c.ask(5, &region(32, 0));
     assert_eq!((short.u32(0), short.u32(4), short.data.len(), short.fds.len()), (64, 0xf, 32, 0));
@@ -517,6 +517,19 @@ fn a_function_level_reset_is_asked_for_in_configuration_space_and_takes_real_tim
     assert_eq!(c.read(5, 3555 * 4, 4), Ok(vec![0xff; 4]), "the device does not answer yet");
     std::thread::sleep(Duration::from_millis(250));
     assert_eq!(c.read(5, 3555 * 4, 4), Ok(vec![0; 4]), "nobody has posted it");
+}
+
+#[test]
+fn a_device_put_to_sleep_answers_in_configuration_space_alone_until_it_is_woken() {
+    let server = Server::start("sleep", "navi31");
+    let mut c = server.client();
+    let vram = c.read(5, 3555 * 4, 4).unwrap();
+    assert_ne!(vram, [0xff; 4]);
+    c.write(7, 0x4c, &[3, 0]).unwrap();
+    assert_eq!(c.read(7, 0, 2), Ok(vec![0x02, 0x10]));
+    assert_eq!(c.read(5, 3555 * 4, 4), Ok(vec![0xff; 4]));
+    c.write(7, 0x4c, &[0, 0]).unwrap();
+    assert_eq!(c.read(5, 3555 * 4, 4), Ok(vram), "it is as it was");
 }
 
 #[test]
