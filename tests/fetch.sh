@@ -6,6 +6,7 @@
 #   tests/fetch.sh linux      the headers of Linux 6.12's amdgpu: target/fetch/linux
 #   tests/fetch.sh rocblas    a very large code object, of Debian's librocblas0: target/fetch/rocblas
 #   tests/fetch.sh qemu       QEMU with all its libraries, to be run where it lies: target/fetch/qemu
+#   tests/fetch.sh guest      a Linux kernel and its modules for QEMU's guest: target/fetch/guest
 #
 # What is there already is not fetched again. Where something cannot be had, it says
 # "skipped: why" and succeeds: the tests that want it then say that they were skipped.
@@ -190,6 +191,31 @@ qemu() {
     echo "fetched: $(find "$fetch/qemu/usr/share/doc" -name 'qemu-system-x86' | head -n 1 | xargs -r basename)"
 }
 
+# The kernel for a guest: the full one, as the one for clouds knows no AMD IOMMU and no USB.
+guest() {
+    [ ! -f "$fetch/guest/vmlinuz" ] || return 0
+    private_lists main trixie
+    package=$(private_apt apt-cache search --names-only '^linux-image-6\.12\..*+deb13-amd64$' 2>/dev/null |
+        cut -d ' ' -f 1 | sort -V | tail -n 1)
+    [ -n "$package" ] || skip "the archive has no kernel 6.12 for a guest"
+    work=$fetch/guest.part
+    rm -rf "$work"
+    mkdir -p "$work/root"
+    (cd "$work" && private_apt apt-get download "$package") >"$apt/log" 2>&1 ||
+        skip "downloading $package failed: $(tail -n 1 "$apt/log")"
+    dpkg-deb -x "$work"/linux-image-*.deb "$work/root"
+    mkdir "$work/done"
+    mv "$work"/root/boot/vmlinuz-* "$work/done/vmlinuz"
+    # Of the modules those that some test may want.
+    for dir in drivers/vfio drivers/iommu virt lib drivers/usb kernel; do
+        from=$(find "$work"/root -type d -path "*/modules/*/kernel/$dir" | head -n 1)
+        [ -z "$from" ] || { mkdir -p "$work/done/modules/$dir" && cp -r "$from/." "$work/done/modules/$dir/"; }
+    done
+    mv "$work/done" "$fetch/guest"
+    rm -rf "$work"
+    echo "fetched: $package"
+}
+
 case "${1:-}" in
 firmware)
     firmware
@@ -206,13 +232,16 @@ rocblas)
 qemu)
     qemu
     ;;
+guest)
+    guest
+    ;;
 apt-update)
     # For private_lists, which gives it a time limit.
     apt=$2
     private_apt apt-get update
     ;;
 *)
-    echo "usage: tests/fetch.sh firmware|rust-src|linux|rocblas|qemu" >&2
+    echo "usage: tests/fetch.sh firmware|rust-src|linux|rocblas|qemu|guest" >&2
     exit 2
     ;;
 esac

@@ -209,6 +209,7 @@ step "bare metal: lints" cargo clippy --locked --manifest-path tests/bare/Cargo.
     --target x86_64-unknown-linux-gnu -- -D warnings
 script "bare targets" tests/bare-targets.sh
 script "bare metal in QEMU" tests/bare/run.sh
+script "Linux guest in QEMU" tests/qemu/run.sh
 
 printf '\n%-34s %8s %8s %10s %6s\n' name checked matched deviations s
 for r in "${rows[@]}"; do

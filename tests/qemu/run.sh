@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# A Linux guest in QEMU drives simulated GPUs through its own VFIO and IOMMU, with the `amdev` that
+# users run.
+#
+#   tests/qemu/run.sh
+#
+# The GPU is served by `amdev-sim serve` and attached by QEMU's vfio-user-pci: Navi31 behind Intel's
+# IOMMU, Navi48 behind AMD's. Firmware is AMD's where tests/fetch.sh has it, else synthetic. Programs
+# are of the release profile, or of AMDEV_PROFILE. The last line is `N passed, M failed`;
+# `skipped: why` where QEMU or the kernel cannot be had.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+fetch=$PWD/target/fetch
+profile=${AMDEV_PROFILE:-release}
+programs=$CARGO_TARGET_DIR/$profile
+[ "$profile" = debug ] && profile=dev
+# shellcheck source=tests/bare/qemu.sh
+. tests/bare/qemu.sh
+work=$(mktemp -d)
+sim='' machine=''
+trap '[ -z "$sim$machine" ] || kill $sim $machine 2>/dev/null; rm -rf "$work"' EXIT
+
+for what in qemu guest; do
+    tests/fetch.sh $what || exit 1
+done
+# fetch.sh has said why.
+[ -x "$fetch/qemu/usr/bin/qemu-system-x86_64" ] && [ -f "$fetch/guest/vmlinuz" ] || exit 0
+busybox=$fetch/qemu/usr/bin/busybox
+
+cargo build --locked --profile "$profile" -p amdev-linux -p amdev-sim || exit 1
+
+# What all guests have: busybox, the modules, and amdev with the libraries it is linked to.
+root=$work/root
+mkdir -p "$root/bin" "$root/modules"
+cp "$busybox" "$root/bin/"
+cp tests/qemu/init "$root/init"
+cp "$programs/amdev" "$root/bin/"
+for module in irqbypass vfio vfio_iommu_type1 vfio-pci-core vfio-pci; do
+    file=$(find "$fetch/guest/modules" -name "$module.ko.xz" | head -n 1)
+    "$busybox" unxz -c "$file" >"$root/modules/$module.ko" || exit 1
+done
+for library in $(ldd "$programs/amdev" | grep -o '/[^ ]*'); do
+    mkdir -p "$root$(dirname "$library")"
+    cp "$library" "$root$library"
+done
+# Of tests/corpus/cases/vecadd.json, the first case's result.
+echo e909e783e6cb4df8e3f6032ca4fe566bd05d963a20553d1bca3fdfa1863d367d >"$root/expected"
+
+# Firmware of a GPU into a folder, as far as `amdev info` names it. Arguments: GPU, folder.
+firmware() {
+    local gpu=$1 to=$2 dir name names origin=
+    names=$("$programs/amdev" --device "sim:$gpu" --json info | grep -o '[a-z0-9_]*\.bin' | sort -u) || return 1
+    mkdir -p "$to"
+    for dir in "$fetch"/firmware/*/amdgpu/; do
+        origin=$dir
+        for name in $names; do [ -e "$dir$name" ] || origin=; done
+        [ -z "$origin" ] || break
+    done
+    if [ -z "$origin" ]; then
+        echo "firmware: synthetic"
+        cargo run --locked --profile "$profile" -q -p amdev-fw --example synthetic -- "$gpu" "$to"
+        return
+    fi
+    echo "firmware: ${origin#"$PWD/"}"
+    for name in $names; do cp "$origin$name" "$to/" || return 1; done
+}
+
+passed=0 failed=0
+
+# guest GPU CODE-OBJECT QEMU-ARGUMENTS...: a GPU, and a machine with it.
+guest() {
+    local gpu=$1 object=$2 files=$work/$1 socket=$work/$1.sock log=$work/$1.log start=$SECONDS status
+    shift 2
+    cp -r "$root" "$files"
+    cp "tests/corpus/co/$object" "$files/kernel.co"
+    firmware "$gpu" "$files/firmware" || { failed=$((failed + 1)); return; }
+    (cd "$files" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/$gpu.cpio"
+    "$programs/amdev-sim" serve --gpu "$gpu" --socket "$socket" >"$work/$gpu.sim" 2>&1 &
+    sim=$!
+    for _ in $(seq 100); do [ -S "$socket" ] && break; sleep 0.05; done
+    # A root port, so that the GPU has PCIe's whole configuration space, and its resets; memory that
+    # the server can map. no_timer_check avoids a panic of guests on loaded machines.
+    timeout 110 bash -c '. tests/bare/qemu.sh; qemu "$@"' qemu \
+        -nodefaults -no-user-config -display none -vga none -monitor none -serial stdio -no-reboot \
+        -m 1024 -smp 1 -object memory-backend-memfd,id=ram,size=1024M,share=on \
+        -machine q35,memory-backend=ram -accel tcg -cpu max \
+        "$@" -device pcie-root-port,id=rp1,bus=pcie.0,chassis=1 \
+        -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"'"$socket"'"},"bus":"rp1"}' \
+        -kernel "$fetch/guest/vmlinuz" -initrd "$work/$gpu.cpio" \
+        -append "console=ttyS0 panic=-1 quiet intel_iommu=on iommu=nopt no_timer_check" </dev/null >"$log" 2>&1 &
+    machine=$!
+    # The guest says when its device is to go away.
+    while kill -0 $machine 2>/dev/null && ! grep -q 'pull the device out' "$log"; do sleep 0.1; done
+    kill "$sim" 2>/dev/null
+    wait "$sim" 2>/dev/null
+    sim=
+    wait $machine
+    status=$?
+    machine=
+    tr -d '\r' <"$log" | sed 's/^/    /'
+    sed 's/^/    /' "$work/$gpu.sim"
+    # QEMU ends with 0 also when the guest's kernel panics: its own account decides.
+    if [ $status -eq 0 ] && tr -d '\r' <"$log" | grep -qE '^[1-9][0-9]* checks, 0 failures$' &&
+        grep -q '"violations":\[\]' "$work/$gpu.sim"; then
+        passed=$((passed + 1))
+        echo "ok: $gpu, $((SECONDS - start)) s"
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $gpu: QEMU ended with $status"
+    fi
+}
+
+export fetch
+guest navi31 vecadd.gfx1100.v5.O2.co -device intel-iommu,caching-mode=on
+guest navi48 vecadd.gfx1201.v5.O2.co -device amd-iommu,dma-remap=on
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
