@@ -213,6 +213,12 @@ impl Backend for PciBackend {
             .collect()
     }
 
+    fn give_back(&self, spec: &DeviceSpec) -> Option<anyhow::Result<String>> {
+        let DeviceSpec::Pci(address) = spec else { return None };
+        let done = self.release(*address).map(|()| "given back to the kernel's drivers".to_owned());
+        Some(done.map_err(|e| CliError::Device(format!("{spec}: {e}")).into()))
+    }
+
     fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>> {
         let DeviceSpec::Pci(address) = spec else {
             return Err(CliError::Device(format!("{spec} is not a PCI device")).into());

@@ -14,10 +14,8 @@ use std::io;
 use std::time::{Duration, Instant};
 use vfio_bindings::bindings::vfio as abi;
 
-/// A wait that sleeps looks that often whether the device is still there.
+/// Waits and flushes look that often whether the device is still there.
 const LOOK: Duration = Duration::from_millis(90);
-/// What a device that is gone reads as.
-const ABSENT: u16 = 0xffff;
 
 /// A GPU on this machine's PCI bus. Closing it, by dropping this, ends its access to memory; its
 /// driver gets it back, if it had one.
@@ -36,6 +34,7 @@ pub struct VfioBus {
     saved: Option<Saved>,
     function: Function,
     clock: RealClock,
+    looked: Instant,
     gone: bool,
 }
 
@@ -63,6 +62,7 @@ impl VfioBus {
             saved: None,
             function,
             clock: RealClock::default(),
+            looked: Instant::now(),
             gone: false,
         };
         for window in [Window::Vram, Window::Doorbells, Window::Registers] {
@@ -85,9 +85,10 @@ impl VfioBus {
         self.config.config(&self.files.device)
     }
 
-    /// Whether the device answers: its vendor is never all ones.
+    /// Whether the device answers: one that is gone reads as all ones, or as what a hypervisor made of
+    /// that.
     fn present(&self) -> bool {
-        self.config_space().read16(0).is_ok_and(|vendor| vendor != ABSENT)
+        self.config_space().read16(0).is_ok_and(|vendor| vendor == self.function.vendor)
     }
 
     fn region(&self, window: Window) -> &Region {
@@ -143,8 +144,14 @@ impl VfioBus {
         })
     }
 
+    /// Looks whether the device is there, if the last look was a while ago.
+    fn glance(&mut self) -> Result<(), BusError> {
+        if self.gone || self.looked.elapsed() >= LOOK { self.look() } else { Ok(()) }
+    }
+
     /// Fails once the device is gone.
     fn look(&mut self) -> Result<(), BusError> {
+        self.looked = Instant::now();
         if !self.gone && (self.irqs.lost() || !self.present()) {
             tracing::warn!("pci:{}: the device is gone", self.function.address);
             self.gone = true;
@@ -204,7 +211,7 @@ impl Mmio for VfioBus {
     }
     // The CPU keeps the order of stores to device memory.
     fn flush(&mut self) -> Result<(), BusError> {
-        if self.gone { Err(BusError::Gone) } else { Ok(()) }
+        self.glance()
     }
     fn fence(&mut self) -> Result<(), BusError> {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -239,6 +246,7 @@ impl Bus for VfioBus {
     }
 
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
+        self.glance()?;
         let end = Instant::now() + Duration::from_micros(timeout_us);
         loop {
             let Some(msi) = &self.irqs.msi else {

@@ -64,6 +64,9 @@ fn run(gpu: &SimGpu, shared: &Shared) {
             };
         }
         plan.again = false;
+        // What comes up while the device runs must not be measured by a moment that has passed: the
+        // device may have answered already that it has nothing to do.
+        plan.wake = None;
         drop(plan);
         // A moment for the thread that serves the client to take the device.
         std::thread::yield_now();
