@@ -16,9 +16,12 @@ mod config;
 mod control;
 mod cost;
 mod descriptors;
+mod link;
 mod machine;
 mod memory;
 mod pcie;
+#[cfg(target_os = "linux")]
+pub mod redir;
 mod registers;
 mod scsi;
 mod tlp;
@@ -129,6 +132,28 @@ impl Bridge {
     /// Plugs it in again, powered on anew.
     pub fn plug(&self) {
         self.lock().plug()
+    }
+
+    /// As `SET_CONFIGURATION`; false if there is no such configuration.
+    pub fn configure(&self, configuration: u8) -> bool {
+        self.lock().configure(configuration)
+    }
+
+    /// As `SET_INTERFACE` of interface 0; false if there is no such alternate setting, or no
+    /// configuration.
+    pub fn select(&self, alternate: u8) -> bool {
+        self.lock().select(alternate)
+    }
+
+    /// The present configuration, 0 for none.
+    pub fn configuration(&self) -> u8 {
+        self.lock().configuration
+    }
+
+    /// What descriptors say of the present alternate setting, configured or not; `None` if unplugged.
+    pub fn described(&self) -> Option<Interface> {
+        let m = self.lock();
+        m.present.then(|| descriptors::interface(m.config.firmware, m.alternate)).flatten()
     }
 
     /// When something ends or happens next by itself, in nanoseconds; for hosts that sleep.

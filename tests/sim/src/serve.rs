@@ -85,7 +85,7 @@ impl Options {
 }
 
 /// Listens at a path; a socket that a dead server left there is replaced.
-fn listen(path: &Path) -> Result<UnixListener, ServeError> {
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, ServeError> {
     let error = |why| ServeError::Socket { path: path.to_owned(), why };
     match UnixListener::bind(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {

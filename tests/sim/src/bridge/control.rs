@@ -42,16 +42,9 @@ impl Machine {
         let endpoint = setup.index as u8;
         match (setup.request_type, setup.request) {
             (0x80, 6) => descriptors::descriptor(self.config.firmware, high, low),
-            (0x00, 9) if setup.value <= 1 => {
-                self.set_alternate(0);
-                self.configuration = low;
-                Some(Vec::new())
-            }
+            (0x00, 9) if setup.value <= 1 => self.configure(low).then(Vec::new),
             (0x80, 8) => Some(vec![self.configuration]),
-            (0x01, 11) if self.configuration != 0 && setup.index == 0 && setup.value <= 1 => {
-                self.set_alternate(low);
-                Some(Vec::new())
-            }
+            (0x01, 11) if setup.index == 0 && high == 0 => self.select(low).then(Vec::new),
             (0x81, 10) if self.configuration != 0 && setup.index == 0 => Some(vec![self.alternate]),
             // CLEAR_FEATURE and SET_FEATURE of ENDPOINT_HALT.
             (0x02, 1) if setup.value == 0 && self.has(endpoint) => {
@@ -78,6 +71,23 @@ impl Machine {
             }
             _ => None,
         }
+    }
+
+    pub(crate) fn configure(&mut self, configuration: u8) -> bool {
+        let good = self.present && configuration <= 1;
+        if good {
+            self.set_alternate(0);
+            self.configuration = configuration;
+        }
+        good
+    }
+
+    pub(crate) fn select(&mut self, alternate: u8) -> bool {
+        let good = self.present && self.configuration != 0 && alternate <= 1;
+        if good {
+            self.set_alternate(alternate);
+        }
+        good
     }
 
     fn has(&self, endpoint: u8) -> bool {

@@ -5,6 +5,7 @@ use super::bot::Bot;
 use super::config::{BridgeConfig, BridgeFault, Firmware};
 use super::cost;
 use super::descriptors;
+use super::link::Link;
 use super::memory::Memory;
 use super::pcie::Pcie;
 use super::uas::Uas;
@@ -38,15 +39,6 @@ pub(crate) enum Course {
     Late,
     Lost,
     Gone,
-}
-
-/// The PCIe link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) power: bool,
-    pub(crate) reset: bool,
-    broken: bool,
-    up_at: u64,
 }
 
 pub(crate) struct Machine {
@@ -87,7 +79,7 @@ impl Machine {
         if !config.power {
             gpu.unplug();
         }
-        let link = Link { power: config.power, reset: false, broken: false, up_at: 0 };
+        let link = Link::new(config.power, 0);
         let mut m = Machine {
             memory: Memory::new(config.firmware == Firmware::Custom),
             pcie: Pcie::new(&config),
@@ -130,9 +122,10 @@ impl Machine {
         self.gpu.time_ns()
     }
 
-    /// A cost on the virtual clock; with a real one, time is what it is.
+    /// A cost on the virtual clock. With a real one, work takes what it takes, and only waits are made.
     pub(crate) fn ns(&self, cost: u64) -> u64 {
-        if self.config.gpu.clock == ClockKind::Real { 0 } else { cost }
+        let real = self.config.gpu.clock == ClockKind::Real;
+        if real && cost < cost::TRAINING { 0 } else { cost }
     }
 
     /// The controller works for `cost` nanoseconds from `start`; when it is done.
@@ -351,7 +344,7 @@ impl Machine {
         keys.into_iter().flat_map(|k| self.bulk.remove(&k).unwrap_or_default()).collect()
     }
 
-    fn sweep(&mut self, status: Status) {
+    pub(crate) fn sweep(&mut self, status: Status) {
         let now = self.now();
         let mut all = self.drain(|_, _| true);
         all.extend(self.control.drain(..));
@@ -424,82 +417,6 @@ impl Machine {
             self.set_alternate(0);
             self.configuration = 0;
         }
-    }
-
-    // Plug, power, link.
-
-    pub(crate) fn unplug(&mut self) {
-        self.present = false;
-        self.sweep(Status::Io);
-        self.set_alternate(0);
-        self.configuration = 0;
-        self.gpu.unplug();
-        self.memory.let_dma(&self.gpu, false);
-    }
-
-    /// Plugged in again: powered on anew.
-    pub(crate) fn plug(&mut self) {
-        self.memory.let_dma(&self.gpu, false);
-        self.memory = Memory::new(self.config.firmware == Firmware::Custom);
-        self.blocks = Blocks::default();
-        self.pcie.reset(&self.config, None);
-        let power = self.config.firmware == Firmware::Patched;
-        self.link = Link { power, reset: false, broken: false, up_at: self.now() };
-        if power {
-            self.power_gpu();
-        }
-        self.present = true;
-        self.power_on_registers();
-    }
-
-    fn power_gpu(&mut self) {
-        self.gpu.plug();
-        self.gpu.lock().pci.reset();
-    }
-
-    pub(crate) fn set_power(&mut self, on: bool) {
-        if on == self.link.power {
-            return;
-        }
-        self.link = Link { power: on, reset: false, broken: false, up_at: self.now() };
-        self.pcie.reset(&self.config, Some(1));
-        if on {
-            self.power_gpu()
-        } else {
-            self.gpu.unplug()
-        }
-        self.upstream_changed();
-    }
-
-    /// PERST#: what is behind the bridge is reset and the link trains anew.
-    pub(crate) fn set_perst(&mut self, asserted: bool) {
-        if asserted && !self.link.reset {
-            self.pcie.reset(&self.config, Some(1));
-            self.pcie.settle();
-            if self.link.power {
-                self.gpu.reset_bus();
-            }
-        } else if !asserted && self.link.reset {
-            self.link.broken = false;
-            self.link.up_at = self.now() + self.ns(cost::TRAINING);
-        }
-        self.link.reset = asserted;
-        self.upstream_changed();
-    }
-
-    pub(crate) fn link_down(&mut self) {
-        self.link.broken = true;
-        self.upstream_changed();
-    }
-
-    pub(crate) fn link_up(&self) -> bool {
-        self.link.power && !self.link.reset && !self.link.broken && self.now() >= self.link.up_at
-    }
-
-    /// Bridges or the link changed: the GPU's requests pass, or they do not.
-    pub(crate) fn upstream_changed(&mut self) {
-        let allowed = self.pcie.masters() && self.link.power && !self.link.reset && !self.link.broken;
-        self.memory.let_dma(&self.gpu, allowed);
     }
 
     // Commands.
