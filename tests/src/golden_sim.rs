@@ -78,7 +78,7 @@ fn plan(flow: &str) -> Option<Plan> {
 }
 
 /// Which fault of the reference a misuse is (`REFERENCE.md` lists them), if it is one.
-fn fault_of(v: &Violation) -> Option<u32> {
+pub(crate) fn fault_of(v: &Violation) -> Option<u32> {
     let d = v.detail.as_str();
     match v.rule {
         Rule::OverlappingStructures if d.contains("IH") => Some(1),
@@ -219,7 +219,7 @@ fn mqds(rows: &[Value]) -> BTreeMap<String, Vec<u8>> {
 
 /// The images of every package that `fw.json` lists for a GPU and a folder holds, as the reference
 /// sends them: with 4 bytes behind (fault 7). By the digest of the whole.
-fn images(place: &Place, gpu: &str, dirs: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>> {
+pub(crate) fn images(place: &Place, gpu: &str, dirs: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>> {
     let list = place.firmware_list()?;
     let mut found = BTreeMap::new();
     for package in list[gpu].as_object().into_iter().flat_map(|p| p.values()) {

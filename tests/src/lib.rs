@@ -13,6 +13,7 @@ pub mod golden_queues;
 pub mod golden_regs;
 pub mod golden_sim;
 pub mod golden_tlsf;
+pub mod golden_usb;
 pub mod gpus;
 pub mod replay;
 pub mod table_memory;

@@ -405,8 +405,7 @@ fn firmware_of_no_known_package_is_an_error() {
 }
 
 #[test]
-fn exit_codes_tell_usage_from_difference_and_from_not_yet() {
-    expect(3, &["usb", &at("golden/usb.json")]);
+fn exit_codes_tell_usage_from_difference() {
     expect(2, &["usb", "/no/such/file"]);
     expect(2, &["pt", "/no/such/file"]);
     expect(2, &["pt"]);

@@ -65,11 +65,8 @@ impl Printer {
     }
 
     fn worst(&mut self, code: u8) {
-        // Unreadable files weigh more than differences, those more than what is not possible yet.
-        let weight = |code: u8| [0, 2, 3, 1].get(usize::from(code)).copied().unwrap_or(3);
-        if weight(code) > weight(self.code) {
-            self.code = code;
-        }
+        // Unreadable files weigh more than differences.
+        self.code = self.code.max(code);
     }
 
     /// A file that was compared.
@@ -110,13 +107,6 @@ impl Printer {
     pub(crate) fn unreadable(&mut self, what: &str) {
         eprintln!("error: {what}");
         self.worst(2);
-    }
-
-    /// What this tool cannot do yet.
-    pub(crate) fn not_yet(&mut self, command: &str, file: &Path) {
-        say!("{command} {}: 0/0, not possible yet", file.display());
-        self.files += 1;
-        self.worst(3);
     }
 
     /// The last line; the exit code.

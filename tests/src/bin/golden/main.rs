@@ -98,7 +98,7 @@ enum Command {
     Queues(Plain),
     /// Programs (program.json).
     Program(Plain),
-    /// USB bridge (usb.json): not possible yet.
+    /// The simulated USB bridge (usb.json, with boot_usb_cdbs.txt of each GPU in the folders beside it).
     Usb(Plain),
     /// Facts on code objects.
     Facts(WithObjects),

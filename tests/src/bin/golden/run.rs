@@ -8,7 +8,7 @@ use amdev_tests::replay::{Deviations, Place, base_flow, replay_at};
 use amdev_tests::verdict::Verdict;
 use amdev_tests::{
     golden_cases, golden_device, golden_facts, golden_fw, golden_program, golden_pt, golden_queues,
-    golden_regs, golden_sim, golden_tlsf,
+    golden_regs, golden_sim, golden_tlsf, golden_usb,
 };
 use anyhow::{Result, anyhow};
 
@@ -198,13 +198,11 @@ pub(crate) fn sim(out: &mut Printer, paths: &[PathBuf], firmware: &[PathBuf]) {
 
 /// The USB bridge.
 pub(crate) fn usb(out: &mut Printer, paths: &[PathBuf]) {
-    for path in paths {
-        if path.exists() || Path::new(&format!("{}.gz", path.display())).exists() {
-            out.not_yet("usb", path);
-        } else {
-            out.unreadable(&format!("{}: no such file", path.display()));
-        }
-    }
+    each(out, "usb", ("json", &|stem| stem == "usb"), paths, &mut |file| {
+        read_json(file)?;
+        let (verdict, notes) = golden_usb::judge(file)?;
+        Ok(Line { notes, ..Line::from(verdict) })
+    });
 }
 
 /// Runs of kernels.
