@@ -110,6 +110,17 @@ judge() {
     row "$name" "${c:-0}" "${m:-0}" "${d:-0}" "$took"
 }
 
+# matrix COMMAND...: boots that fail at one place each; a row for each kind of failure.
+matrix() {
+    local name="fault matrix" log="$logs/fault-matrix.log"
+    step "$name" "$@"
+    while read -r _ sub c m d; do
+        row "  $sub" "${c#checked=}" "${m#matched=}" "${d#deviations=}" ""
+    done < <(grep '^summary: ' "$log")
+    # How much of all cases this was.
+    reached=$(grep -E '^[0-9]+ of [0-9]+ cases$' "$log") && echo "  $reached"
+}
+
 # Tools that come with the toolchain, but not with every installation of it.
 have_component() {
     cargo "$1" --version >/dev/null 2>&1 || rustup component add "$2" >/dev/null 2>&1
@@ -175,10 +186,12 @@ if [ "$tier" = full ]; then
         skip "large code object: $(sed -n 's/^skipped: //p' "$logs/large-code-object.log")"
     fi
     golden=$target/release/golden
+    matrix "$target/release/fault-matrix" --full --jobs 16
     [ $fuzzing -eq 1 ] && step "fuzzing" tests/fuzz.sh
 else
     tests "tests" --workspace
     golden=$target/debug/golden
+    matrix "$target/debug/fault-matrix"
 fi
 
 # Every committed fact through the tool that also judges facts kept elsewhere.

@@ -130,14 +130,16 @@ pub struct Report {
 pub struct Options {
     /// Set everything up anew, even where a warm boot would do.
     pub cold: bool,
+    /// Leave the clocks as they are instead of pinning them to their highest levels.
+    pub leave_clocks: bool,
     /// The reset that is tried first on a GPU which this driver left in disorder.
     pub first: Rung,
 }
 
 /// Brings a GPU up from whatever state it is in.
 ///
-/// The root page table is empty afterwards. Interrupts are on, clocks at their highest levels, no
-/// queue exists.
+/// The root page table is empty afterwards. Interrupts are on, clocks at their highest levels
+/// (unless [`Options::leave_clocks`]), no queue exists.
 pub async fn boot<B: Bus>(
     cx: &mut Cx<'_, B>,
     fw: &mut dyn FirmwareSource,
@@ -166,7 +168,7 @@ pub async fn boot_telling<B: Bus>(
     }
     let in_order = ladder.helped(Rung::Queue) || ladder.helped(Rung::Mec);
     if in_order || reason == Reason::LeftInOrder {
-        match warm(cx, fw).await {
+        match warm(cx, fw, options).await {
             Ok(ready) => {
                 let path = Path::Warm;
                 let ladder = *ladder;
@@ -196,7 +198,7 @@ pub async fn boot_telling<B: Bus>(
             cx.write(r::SCRATCH_REG7, 0)?;
         }
     }
-    let ready = full(cx, fw).await?;
+    let ready = full(cx, fw, options).await?;
     Ok(Report { path, reason, reset_done, ladder: *ladder, warm_error, ready })
 }
 
@@ -276,7 +278,11 @@ fn zero_root<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.vram_zero(root.start, root.end - root.start)
 }
 
-async fn full<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<Ready, Error> {
+async fn full<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    fw: &mut dyn FirmwareSource,
+    options: Options,
+) -> Result<Ready, Error> {
     let booting = Booting::new(&cx.layout);
     zero_root(cx)?;
     // What power-on or the last driver left there would be taken for interrupts.
@@ -288,24 +294,32 @@ async fn full<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result
     ih::init(cx).await?;
     psp::init(cx, fw).await?;
     smu::init(cx).await?;
-    finish(cx, fw, booting).await
+    finish(cx, fw, options, booting).await
 }
 
-async fn warm<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<Ready, Error> {
+async fn warm<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    fw: &mut dyn FirmwareSource,
+    options: Options,
+) -> Result<Ready, Error> {
     let booting = Booting::new(&cx.layout);
     zero_root(cx)?;
     cx.hub_on(Hub::Mm, true);
-    finish(cx, fw, booting).await
+    finish(cx, fw, options, booting).await
 }
 
 async fn finish<B: Bus>(
     cx: &mut Cx<'_, B>,
     fw: &mut dyn FirmwareSource,
+    options: Options,
     booting: Booting,
 ) -> Result<Ready, Error> {
     gfx::init(cx, fw.ucode_start()).await?;
     sdma::init(cx).await?;
-    smu::set_clocks(cx, smu::Level::Highest).await?;
+    cx.leave_clocks = options.leave_clocks;
+    if !options.leave_clocks {
+        smu::set_clocks(cx, smu::Level::Highest).await?;
+    }
     cx.enter(Stage::ClockGating).await;
     soc::clock_gating(cx)?;
     gfx::clock_gating(cx).await?;
@@ -336,7 +350,9 @@ pub async fn fini<B: Bus>(cx: &mut Cx<'_, B>, handle: &mut dyn FnMut(&ih::Entry)
     cx.clear_stages();
     sdma::fini(cx).await?;
     gfx::fini(cx).await?;
-    smu::set_clocks(cx, smu::Level::Lowest).await?;
+    if !cx.leave_clocks {
+        smu::set_clocks(cx, smu::Level::Lowest).await?;
+    }
     cx.enter(Stage::Interrupt).await;
     ih::service(cx, handle)?;
     cx.bus.flush()?;

@@ -108,6 +108,12 @@ pub enum BusError {
     /// What the host says in its own words, with what mends it.
     #[error("{0}")]
     Host(&'static str),
+    /// The user asked for the end of the work.
+    #[error("stopped by a signal")]
+    Stopped,
+    /// The machine slept meanwhile, and the device with it.
+    #[error("the machine was suspended meanwhile and the device has lost its state; boot it anew")]
+    Slept,
     /// An error of the operating system, by its number.
     #[error("operating system error {0} while accessing the device")]
     Os(i32),

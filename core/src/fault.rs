@@ -1,9 +1,31 @@
-//! Decoding of VM faults: who accessed which address how, and why it was refused.
+//! Decoding of faults: who accessed which address how, and why it was refused; which engine stopped.
 
 use crate::error::Error;
 use crate::ip::Hub;
 use crate::reg::{Block, RegFile, f};
 use core::fmt;
+
+mod engine;
+
+pub use engine::{EngineFault, WaveError};
+
+/// An error that the hardware has reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A memory hub refused an access.
+    Memory(VmFault),
+    /// An engine stopped.
+    Engine(EngineFault),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Memory(fault) => write!(f, "memory fault at {fault}"),
+            Fault::Engine(fault) => fault.fmt(f),
+        }
+    }
+}
 
 /// A fault that a memory hub has latched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

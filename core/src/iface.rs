@@ -10,6 +10,9 @@
 
 use core::fmt;
 
+use crate::boot::Rung;
+use crate::fault::Fault;
+use crate::hang::QueueState;
 use crate::reg::RegFile;
 
 mod error;
@@ -31,6 +34,8 @@ bitflags::bitflags! {
         const CONTIGUOUS = 1 << 3;
         /// The command processor may fetch instructions from it.
         const EXECUTABLE = 1 << 4;
+        /// Engines and kernels cannot write to it; the CPU can.
+        const READ_ONLY = 1 << 5;
     }
 }
 
@@ -361,6 +366,25 @@ pub trait Iface {
 
     /// Microseconds since some fixed moment; never goes backwards.
     fn now_us(&self) -> u64;
+
+    /// An error that the hardware has reported since the last call, which may be why work does not
+    /// end; `None` also where the interface cannot tell.
+    fn take_error(&mut self) -> Result<Option<Fault>, IfaceError> {
+        Ok(None)
+    }
+
+    /// What the registers of a queue say; `None` where the interface cannot read them.
+    fn queue_state(&mut self, queue: &HwQueue) -> Result<Option<QueueState>, IfaceError> {
+        let _ = queue;
+        Ok(None)
+    }
+
+    /// Takes every queue of the device down, whatever it does, and makes the hardware serve each anew
+    /// from the start of its ring; the rung of the ladder of resets that it took. What was submitted
+    /// is lost, memory is not. On an error no queue works any more.
+    fn restart_queues(&mut self) -> Result<Rung, IfaceError> {
+        Err(IfaceError::Unsupported("restart queues"))
+    }
 
     /// Sleeps until the device raises an interrupt or `timeout_us` passed; true if one came.
     /// Serves the interrupt ring where the interface owns it.

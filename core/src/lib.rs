@@ -10,6 +10,7 @@ pub mod discovery;
 pub mod error;
 pub mod fault;
 pub mod firmware;
+pub mod hang;
 pub mod iface;
 pub mod ip;
 pub mod layout;

@@ -29,6 +29,9 @@ pub enum QueueError {
     /// The interface below failed.
     #[error(transparent)]
     Iface(#[from] IfaceError),
+    /// Work did not end.
+    #[error("{0}")]
+    Hang(crate::hang::HangError),
     /// A register has no address in this IP version.
     #[error(transparent)]
     Reg(#[from] RegError),

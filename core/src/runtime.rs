@@ -7,6 +7,7 @@
 //! Memory that a pending submission may touch is neither freed nor reused: freeing is refused until
 //! the work is done ([`IfaceError::InUse`]); pools hand a part out again only after its submission.
 
+use crate::hang::Cause;
 use crate::iface::{AllocFlags, Buffer, HwQueue, Iface, IfaceError, QueueKind, QueueRequest};
 use crate::program::{Kernel, ProgramError};
 use crate::queue::QueueError;
@@ -17,7 +18,9 @@ use crate::queue::ring::{EOP_SIZE, POINTERS_SIZE, RING_SIZE, Ring};
 use crate::queue::scratch::{DEFAULT_PER_ITEM, Scratch};
 use crate::queue::sdma::SdmaConfig;
 use crate::queue::signal::{SLOT_SIZE, Signal, Timeline, reached};
+use hang::{History, Submission};
 
+mod hang;
 mod launch;
 mod transfer;
 
@@ -138,6 +141,7 @@ pub struct Runtime<I> {
     scratch: Option<(Buffer, Scratch)>,
     sizes: Sizes,
     poisoned: bool,
+    history: History,
 }
 
 impl<I: Iface> Runtime<I> {
@@ -183,6 +187,7 @@ impl<I: Iface> Runtime<I> {
             scratch: Some((scratch_memory, scratch)),
             sizes,
             poisoned: false,
+            history: History::default(),
             iface: (),
         })
     }
@@ -222,6 +227,20 @@ impl<I: Iface> Runtime<I> {
 
     /// The value the next submission waits for, and the one it signals.
     fn begin(&mut self) -> Result<(u32, u32), QueueError> {
+        self.check_poisoned()?;
+        let before = self.timeline.last_value();
+        // Engines compare unsigned: long before the counter would wrap it starts anew.
+        if before > u32::MAX / 2 {
+            self.synchronize()?;
+            self.timeline.restart(&mut self.iface)?;
+            self.history.restart();
+            self.staging_busy = [0; 2];
+        }
+        Ok((self.timeline.last_value(), self.timeline.next_value()))
+    }
+
+    /// Refuses to go on after a hang from which the queues could not be restarted.
+    fn check_poisoned(&mut self) -> Result<(), QueueError> {
         // A submission that was late may have ended since.
         if self.poisoned && self.timeline.poll(&mut self.iface)? == self.timeline.last_value() {
             self.poisoned = false;
@@ -229,40 +248,48 @@ impl<I: Iface> Runtime<I> {
         if self.poisoned {
             return Err(IfaceError::Hang("an earlier submission did not end").into());
         }
-        let before = self.timeline.last_value();
-        // Engines compare unsigned: long before the counter would wrap it starts anew.
-        if before > u32::MAX / 2 {
-            self.synchronize()?;
-            self.timeline.restart(&mut self.iface)?;
-            self.staging_busy = [0; 2];
-        }
-        Ok((self.timeline.last_value(), self.timeline.next_value()))
+        Ok(())
     }
 
-    fn finish(&mut self, done: Result<(), QueueError>, value: u32) -> Result<Ticket, QueueError> {
+    fn finish(&mut self, done: Result<(), QueueError>, submission: Submission) -> Result<Ticket, QueueError> {
+        if let Err(QueueError::RingFull { waited_us, .. }) = done {
+            // Nothing was submitted: what is in the ring does not end.
+            let cause = self.iface.take_error()?.map_or(Cause::Busy, Cause::Fault);
+            return Err(self.hung(cause, waited_us));
+        }
         done?;
         self.timeline.advance()?;
+        let value = submission.value;
+        self.history.submitted(submission);
         Ok(Ticket(value))
     }
 
     /// Waits for a submission, at most `timeout_us`.
+    ///
+    /// A submission that hangs is an error as soon as that is certain (see [`crate::hang`]); if that is
+    /// not before `timeout_us`, and this is less than [`Sizes::timeout_us`], the error is
+    /// [`IfaceError::Timeout`] and nothing has changed. After a hang the queues are restarted: what was
+    /// submitted is lost, memory and programs stay, and new work can be submitted.
+    /// [`Runtime::hang`] tells more of it.
     pub fn wait(&mut self, ticket: Ticket, timeout_us: u64) -> Result<(), QueueError> {
-        let waited = self.timeline.wait(&mut self.iface, ticket.0, SPINS, timeout_us);
-        // A caller that only looks, with a short time, says nothing about the device.
-        if timeout_us >= self.sizes.timeout_us && matches!(waited, Err(IfaceError::Timeout { .. })) {
-            self.poisoned = true;
-        }
+        self.check_lost(ticket)?;
+        self.wait_for(ticket, timeout_us)
+    }
+
+    fn wait_for(&mut self, ticket: Ticket, timeout_us: u64) -> Result<(), QueueError> {
+        let waited = self.await_value(ticket.0, timeout_us);
         if ticket.0 == self.timeline.last_value() && waited.is_ok() {
             self.compute.note_idle();
             self.sdma.note_idle();
         }
         self.kernargs.retire(self.timeline.seen());
-        Ok(waited?)
+        waited
     }
 
-    /// Waits for everything submitted.
+    /// Waits for everything submitted. What was lost by a hang has been told of, and is not waited for.
     pub fn synchronize(&mut self) -> Result<(), QueueError> {
-        self.wait(Ticket(self.timeline.last_value()), self.sizes.timeout_us)
+        self.check_poisoned()?;
+        self.wait_for(Ticket(self.timeline.last_value()), self.sizes.timeout_us)
     }
 
     /// Two signal slots for the times of one submission after another. They are used in turn: read
@@ -335,6 +362,7 @@ impl<I> Runtime<I> {
             scratch,
             sizes,
             poisoned,
+            history,
         } = self;
         Runtime {
             iface: f(iface),
@@ -352,6 +380,7 @@ impl<I> Runtime<I> {
             scratch,
             sizes,
             poisoned,
+            history,
         }
     }
 }

@@ -4,6 +4,8 @@
 mod config;
 pub mod doctor;
 mod iova;
+pub mod owner;
+pub mod safety;
 mod shared;
 pub mod vfio;
 pub mod vfio_user;

@@ -20,6 +20,7 @@ pub use sysfs::{Function, Group, Sysfs};
 
 use amdev_cli::bus_session::BusSession;
 use amdev_cli::error::CliError;
+use amdev_cli::guard::Guarded;
 use amdev_cli::session::{Backend, Found, OpenOptions, Session};
 use amdev_cli::spec::{DeviceSpec, PciAddress};
 use std::io;
@@ -224,7 +225,7 @@ impl Backend for PciBackend {
             return Err(CliError::Device(format!("{spec} is not a PCI device")).into());
         };
         let bus = self.open_bus(*address).map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
-        Ok(Box::new(BusSession::new(bus, spec.to_string(), options)?))
+        Ok(Box::new(BusSession::new(Guarded::new(bus), spec.to_string(), options)?))
     }
 }
 

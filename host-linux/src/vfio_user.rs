@@ -13,8 +13,10 @@ mod wire;
 pub use bus::VfioUserBus;
 pub use client::Failure;
 
+use crate::owner::Owner;
 use amdev_cli::bus_session::BusSession;
 use amdev_cli::error::CliError;
+use amdev_cli::guard::Guarded;
 use amdev_cli::session::{Backend, Found, OpenOptions, Session};
 use amdev_cli::spec::DeviceSpec;
 
@@ -35,7 +37,13 @@ impl Backend for VfioUserBackend {
         let DeviceSpec::VfioUser(path) = spec else {
             return Err(CliError::Device(format!("{spec} is not a vfio-user socket")).into());
         };
-        let bus = VfioUserBus::open(path).map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
-        Ok(Box::new(BusSession::new(bus, spec.to_string(), options)?))
+        // A server takes one client at a time, and would let this one wait.
+        let owner = match path.exists() {
+            true => Some(Owner::of_socket(path).map_err(|e| CliError::Device(e.to_string()))?),
+            false => None,
+        };
+        let bus =
+            VfioUserBus::open(path).map_err(|e| CliError::Device(format!("{spec}: {e}")))?.owned_by(owner);
+        Ok(Box::new(BusSession::new(Guarded::new(bus), spec.to_string(), options)?))
     }
 }

@@ -1,16 +1,19 @@
 //! A booted GPU: memory, queues and doorbells, as [`Iface`] asks for them.
 
 use super::Probe;
+use super::recover::place_of;
 use crate::boot;
+use crate::boot::Rung;
 use crate::bus::{Bus, DmaHandle, Segment, Window};
 use crate::discovery::IpList;
 use crate::error::Error;
-use crate::fault::VmFault;
+use crate::fault::{EngineFault, Fault, VmFault};
+use crate::hang::QueueState;
 use crate::iface::{
     AllocFlags, Buffer, BufferHandle, HwQueue, Iface, IfaceError, IpVersions, Properties, QueueKind,
     QueueRequest,
 };
-use crate::ip::{Device, Event, Hub, Stage, gfx, gmc, ih, sdma, soc};
+use crate::ip::{Device, Event, Hub, Stage, gfx, gmc, sdma, soc};
 use crate::layout::Ready;
 use crate::mm::walk::translate;
 use crate::mm::{AllocOptions, MapFlags, Running, Vm, VmError};
@@ -33,26 +36,28 @@ const WRITE_PTR: u32 = 0x10;
 
 /// A hardware queue and the memory only the hardware knows of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Slot {
-    queue: HwQueue,
-    mqd: Option<Buffer>,
-    eop: Option<Buffer>,
+pub(super) struct Slot {
+    pub(super) queue: HwQueue,
+    pub(super) mqd: Option<Buffer>,
+    pub(super) eop: Option<Buffer>,
 }
 
 /// A booted GPU with its memory manager.
 #[derive(Debug)]
 pub struct Gpu<'s, B> {
-    probe: Probe<B>,
+    pub(super) probe: Probe<B>,
     ready: Ready,
     vm: Vm<'s, Running>,
     properties: Properties,
     versions: IpVersions,
-    queues: heapless::Vec<Slot, MAX_QUEUES>,
-    overflowed: u32,
+    pub(super) queues: heapless::Vec<Slot, MAX_QUEUES>,
+    pub(super) overflowed: u32,
+    /// The first error that an engine reported by interrupt since it was last asked for.
+    pub(super) engine_fault: Option<EngineFault>,
 }
 
 /// Where the bytes of a buffer are: the form of a [`BufferHandle`] of this interface.
-enum Place {
+pub(super) enum Place {
     /// Contiguous VRAM from this offset on.
     Vram(u64),
     /// Host memory.
@@ -62,7 +67,7 @@ enum Place {
 }
 
 impl Place {
-    fn handle(&self) -> BufferHandle {
+    pub(super) fn handle(&self) -> BufferHandle {
         BufferHandle(match self {
             Place::Vram(offset) => offset | 1,
             Place::Host(dma) => u64::from(dma.0) << 12 | 2,
@@ -70,7 +75,7 @@ impl Place {
         })
     }
 
-    fn of(handle: BufferHandle) -> Place {
+    pub(super) fn of(handle: BufferHandle) -> Place {
         match handle.0 & 3 {
             1 => Place::Vram(handle.0 & !0xfff),
             2 => Place::Host(DmaHandle((handle.0 >> 12) as u32)),
@@ -87,7 +92,8 @@ impl<'s, B: Bus> Gpu<'s, B> {
         properties: Properties,
         versions: IpVersions,
     ) -> Self {
-        Gpu { probe, ready, vm, properties, versions, queues: heapless::Vec::new(), overflowed: 0 }
+        let queues = heapless::Vec::new();
+        Gpu { probe, ready, vm, properties, versions, queues, overflowed: 0, engine_fault: None }
     }
 
     /// What the discovery table says.
@@ -142,6 +148,7 @@ impl<'s, B: Bus> Gpu<'s, B> {
         let mut map = if flags.contains(AllocFlags::HOST) { MapFlags::HOST } else { MapFlags::empty() };
         map.set(MapFlags::UNCACHED, flags.intersects(AllocFlags::HOST | AllocFlags::UNCACHED));
         map.set(MapFlags::NO_EXECUTE, !flags.contains(AllocFlags::EXECUTABLE));
+        map.set(MapFlags::READ_ONLY, flags.contains(AllocFlags::READ_ONLY));
         map
     }
 
@@ -202,11 +209,9 @@ impl<'s, B: Bus> Gpu<'s, B> {
         let index = (0..self.probe.device.chip.mec_queues.min(MAX_COMPUTE))
             .find(|index| used & 1u32.checked_shl((*index).into()).unwrap_or(0) == 0)
             .ok_or(IfaceError::NoQueue(kind))?;
-        let len = u32::try_from(request.ring.size).map_err(|_| bad("its ring is larger than 4 GiB"))?;
-        let eop_len = u32::try_from(eop.size).map_err(|_| bad("its EOP memory is larger than 4 GiB"))?;
         let mqd = self.alloc_vram(MQD_LEN, AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS)?;
         let doorbell = DOORBELL_MEC_RING0 + u32::from(index);
-        if let Err(e) = self.start_compute(request, (pipe, index), (len, eop_len), (mqd, eop), doorbell) {
+        if let Err(e) = self.start_compute(request, (pipe, index), (mqd, eop)) {
             self.stop_compute(pipe, index, mqd);
             return Err(e);
         }
@@ -218,29 +223,14 @@ impl<'s, B: Bus> Gpu<'s, B> {
         &mut self,
         request: &QueueRequest,
         (pipe, index): (u8, u8),
-        (len, eop_len): (u32, u32),
         (mqd, eop): (Buffer, Buffer),
-        doorbell: u32,
     ) -> Result<(), IfaceError> {
         let Place::Vram(mqd_at) = Place::of(mqd.handle) else {
             let kind = QueueKind::Compute;
             return Err(IfaceError::BadQueue { kind, why: "its MQD is not contiguous" });
         };
-        let image = Mqd::compute(
-            &self.probe.device.regs,
-            &ComputeQueue {
-                mqd: mqd.va,
-                ring: request.ring.va,
-                len,
-                rptr: request.pointers.va + u64::from(READ_PTR),
-                wptr: request.pointers.va + u64::from(WRITE_PTR),
-                eop: eop.va,
-                eop_len,
-                doorbell,
-            },
-        );
-        let image = image?;
-        Ok(gfx::activate(&mut self.probe.device, self.ready, pipe, index, &image, mqd_at)?)
+        let at = (mqd.va, mqd_at);
+        self.activate_compute(&request.ring, &request.pointers, &eop, at, pipe, index)
     }
 
     /// Takes back what is left of a compute queue that could not be set up. What comes out is not the
@@ -256,26 +246,59 @@ impl<'s, B: Bus> Gpu<'s, B> {
         }
     }
 
+    /// Loads a compute queue into the hardware; `mqd` is the address and the VRAM offset of its
+    /// description.
+    pub(super) fn activate_compute(
+        &mut self,
+        ring: &Buffer,
+        pointers: &Buffer,
+        eop: &Buffer,
+        mqd: (u64, u64),
+        pipe: u8,
+        index: u8,
+    ) -> Result<(), IfaceError> {
+        let bad = |why| IfaceError::BadQueue { kind: QueueKind::Compute, why };
+        let len = u32::try_from(ring.size).map_err(|_| bad("its ring is larger than 4 GiB"))?;
+        let eop_len = u32::try_from(eop.size).map_err(|_| bad("its EOP memory is larger than 4 GiB"))?;
+        let queue = ComputeQueue {
+            mqd: mqd.0,
+            ring: ring.va,
+            len,
+            rptr: pointers.va + u64::from(READ_PTR),
+            wptr: pointers.va + u64::from(WRITE_PTR),
+            eop: eop.va,
+            eop_len,
+            doorbell: DOORBELL_MEC_RING0 + u32::from(index),
+        };
+        let image = Mqd::compute(&self.probe.device.regs, &queue)?;
+        Ok(gfx::activate(&mut self.probe.device, self.ready, pipe, index, &image, mqd.1)?)
+    }
+
     fn create_sdma(&mut self, request: &QueueRequest) -> Result<Slot, IfaceError> {
         let kind = QueueKind::Sdma;
         if self.probe.device.queues.sdma[0] & 1 != 0 {
             return Err(IfaceError::NoQueue(kind));
         }
-        let len = u32::try_from(request.ring.size)
-            .map_err(|_| IfaceError::BadQueue { kind, why: "its ring is larger than 4 GiB" })?;
-        let q = sdma::SdmaQueue {
-            ring: request.ring.va,
-            len,
-            rptr: request.pointers.va + u64::from(READ_PTR),
-            wptr: request.pointers.va + u64::from(WRITE_PTR),
-            doorbell: soc::DOORBELL_SDMA0,
-        };
-        if let Err(e) = sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q) {
+        if let Err(e) = self.activate_sdma(&request.ring, &request.pointers) {
             // It may be on already, and its ring goes back to whom it belongs.
             let _ = self.probe.device.run(async |cx| sdma::deactivate(cx, 0, 0).await);
-            return Err(e.into());
+            return Err(e);
         }
         Ok(Slot { queue: Self::hw_queue(request, 0, soc::DOORBELL_SDMA0), mqd: None, eop: None })
+    }
+
+    pub(super) fn activate_sdma(&mut self, ring: &Buffer, pointers: &Buffer) -> Result<(), IfaceError> {
+        let kind = QueueKind::Sdma;
+        let len = u32::try_from(ring.size)
+            .map_err(|_| IfaceError::BadQueue { kind, why: "its ring is larger than 4 GiB" })?;
+        let q = sdma::SdmaQueue {
+            ring: ring.va,
+            len,
+            rptr: pointers.va + u64::from(READ_PTR),
+            wptr: pointers.va + u64::from(WRITE_PTR),
+            doorbell: soc::DOORBELL_SDMA0,
+        };
+        Ok(sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q)?)
     }
 
     fn hw_queue(request: &QueueRequest, id: u32, doorbell: u32) -> HwQueue {
@@ -416,7 +439,7 @@ impl<B: Bus> Iface for Gpu<'_, B> {
         let device = &mut self.probe.device;
         match queue.kind {
             QueueKind::Compute => {
-                let (pipe, number) = ((queue.id >> 8) as u8, queue.id as u8);
+                let (pipe, number) = place_of(queue);
                 device.run(async |cx| {
                     cx.attribute(Stage::Queue);
                     gfx::deactivate(cx, pipe, number).await
@@ -456,9 +479,19 @@ impl<B: Bus> Iface for Gpu<'_, B> {
         if !device.bus.wait_interrupt(timeout_us)? {
             return Ok(false);
         }
-        if ih::service(device, &mut |_| ())? {
-            self.overflowed = self.overflowed.saturating_add(1);
-        }
+        self.serve_interrupts()?;
         Ok(true)
+    }
+
+    fn take_error(&mut self) -> Result<Option<Fault>, IfaceError> {
+        Ok(self.reported()?)
+    }
+
+    fn queue_state(&mut self, queue: &HwQueue) -> Result<Option<QueueState>, IfaceError> {
+        Ok(Some(self.registers_of(queue)?))
+    }
+
+    fn restart_queues(&mut self) -> Result<Rung, IfaceError> {
+        self.restart_all()
     }
 }

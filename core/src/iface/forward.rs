@@ -69,6 +69,15 @@ impl<T: Iface + ?Sized> Iface for &mut T {
     fn now_us(&self) -> u64 {
         (**self).now_us()
     }
+    fn take_error(&mut self) -> Result<Option<crate::fault::Fault>, IfaceError> {
+        (**self).take_error()
+    }
+    fn queue_state(&mut self, queue: &HwQueue) -> Result<Option<crate::hang::QueueState>, IfaceError> {
+        (**self).queue_state(queue)
+    }
+    fn restart_queues(&mut self) -> Result<crate::boot::Rung, IfaceError> {
+        (**self).restart_queues()
+    }
     fn wait(&mut self, timeout_us: u64) -> Result<bool, IfaceError> {
         (**self).wait(timeout_us)
     }

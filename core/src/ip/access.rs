@@ -52,6 +52,8 @@ pub struct Device<B> {
     pub message: super::psp::MessageBuffer,
     /// Clock levels, once asked for.
     pub dpm: super::smu::DpmTable,
+    /// Clocks are not to be pinned, at the end neither.
+    pub leave_clocks: bool,
     /// Queues set up by [`super::gfx::activate`] and [`super::sdma::activate`].
     pub queues: QueuesInUse,
     counters: Counters,
@@ -72,6 +74,7 @@ impl<B> Device<B> {
             mc_base,
             message,
             dpm,
+            leave_clocks,
             queues,
             counters,
             stages,
@@ -87,6 +90,7 @@ impl<B> Device<B> {
             mc_base,
             message,
             dpm,
+            leave_clocks,
             queues,
             counters,
             stages,
@@ -111,6 +115,7 @@ impl<B: Bus> Device<B> {
             mc_base: 0,
             message: super::psp::MessageBuffer::Vram,
             dpm: super::smu::DpmTable::default(),
+            leave_clocks: false,
             queues: QueuesInUse::default(),
             counters: Counters::default(),
             stages: heapless::Vec::new(),

@@ -9,6 +9,7 @@ use super::{Cx, Device, Hub, gmc, soc};
 use crate::bus::Bus;
 use crate::error::Error;
 use crate::firmware::UcodeStart;
+use crate::hang::QueueState;
 use crate::layout::Ready;
 use crate::queue::mqd::Mqd;
 use crate::reg::{Field, Reg, f, r, ra};
@@ -84,12 +85,33 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>, start: UcodeStart) -> Result<(), E
 
     cx.write(r::CP_MEC_DOORBELL_RANGE_LOWER, 0)?;
     cx.write(r::CP_MEC_DOORBELL_RANGE_UPPER, MEC_DOORBELLS_END)?;
+    start_mec(cx).await
+}
+
+/// Lets pipe 0 of the first MEC run, after its reset.
+pub(crate) async fn start_mec<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     use f::cp_mec_rs64_cntl as m;
     cx.update(
         r::CP_MEC_RS64_CNTL,
         &[(m::MEC_INVALIDATE_ICACHE, 0), (m::MEC_PIPE0_RESET, 0), (m::MEC_PIPE0_ACTIVE, 1), (m::MEC_HALT, 0)],
     )?;
     cx.delay(MEC_START_US).await
+}
+
+/// What the registers of a compute queue of the first MEC say.
+pub(crate) fn queue_state<B: Bus>(device: &mut Device<B>, pipe: u8, queue: u8) -> Result<QueueState, Error> {
+    let status = device.read(r::CP_STAT)?;
+    select(device, Bank { me: 1, pipe, queue, vmid: 0 })?;
+    let state = QueueState {
+        active: device.get(f::cp_hqd_active::ACTIVE)? != 0,
+        busy: status != 0,
+        status,
+        read: device.read(r::CP_HQD_PQ_RPTR)?.into(),
+        write: device.read_pair(r::CP_HQD_PQ_WPTR_LO, r::CP_HQD_PQ_WPTR_HI)?,
+        dequeue: device.read(r::CP_HQD_DEQUEUE_REQUEST)?,
+    };
+    select(device, Bank::default())?;
+    Ok(state)
 }
 
 /// Gives the RS64 engines the addresses where their programs start, and resets pipe 0 of each, so

@@ -4,6 +4,7 @@ use super::wait::{Stage, Until};
 use super::{Cx, Device, soc};
 use crate::bus::Bus;
 use crate::error::Error;
+use crate::hang::QueueState;
 use crate::layout::Ready;
 use crate::reg::{Reg, f, r, ra};
 
@@ -173,6 +174,26 @@ pub async fn deactivate<B: Bus>(cx: &mut Cx<'_, B>, engine: u8, queue: u8) -> Re
         *used &= !1u8.checked_shl(queue.into()).unwrap_or(0);
     }
     Ok(())
+}
+
+/// What the registers of a queue say.
+pub(crate) fn queue_state<B: Bus>(
+    device: &mut Device<B>,
+    engine: u8,
+    queue: u8,
+) -> Result<QueueState, Error> {
+    use f::{sdma_queue_context_status as s, sdma_queue_rb_cntl as c};
+    let reg = |regs: [[Reg; 8]; 2]| of(regs, engine, queue);
+    let cntl = device.read(reg(ra::SDMA_QUEUE_RB_CNTL)?)?;
+    let status = device.read(reg(ra::SDMA_QUEUE_CONTEXT_STATUS)?)?;
+    Ok(QueueState {
+        active: device.regs.get(cntl, c::RB_ENABLE)? != 0,
+        busy: device.regs.get(status, s::IDLE)? == 0,
+        status,
+        read: device.read_pair(reg(ra::SDMA_QUEUE_RB_RPTR)?, reg(ra::SDMA_QUEUE_RB_RPTR_HI)?)?,
+        write: device.read_pair(reg(ra::SDMA_QUEUE_RB_WPTR)?, reg(ra::SDMA_QUEUE_RB_WPTR_HI)?)?,
+        dequeue: 0,
+    })
 }
 
 /// Stops every queue in use, and engine 0's first in any case, and resets the engines.

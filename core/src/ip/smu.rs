@@ -4,8 +4,12 @@ use super::wait::{Stage, Until};
 use super::{Cx, Device};
 use crate::bus::Bus;
 use crate::error::Error;
-use crate::reg::smu::{self, Clock, Message, Messages, Metric, Sensor, SmuError, Table};
+use crate::reg::smu::{self, Clock, Message, Messages, Metric, Plane, Sensor, SmuError, Table};
 use crate::reg::{Reg, r};
+
+mod power;
+
+pub use power::{SmuVersion, limits, power_limit, set_power_limit, set_range, unpin, version};
 
 /// One message; Linux waits 2 s at most (`usec_timeout * 20`, smu_cmn.c), some need longer.
 const MESSAGE_US: u64 = 10_000_000;
@@ -13,8 +17,14 @@ const MESSAGE_US: u64 = 10_000_000;
 const ALIVE_US: u64 = 100_000;
 /// A mode-1 reset takes half a second (`SMU13_MODE1_RESET_WAIT_TIME_IN_MS`, smu_v13_0.h).
 const MODE1_US: u64 = 500_000;
+/// After this time registers that read as all ones are a reset that has begun.
+const MODE1_ANSWER_US: u64 = 100_000;
 /// The memory size becomes readable; `amdgpu_device_mode1_reset` waits 100 ms for it.
 const RESPOND_US: u64 = 2_000_000;
+/// Activity in % from which a clock counts as busy (`SMU_13_0_0_BUSY_THRESHOLD`, also of 13.0.7).
+const BUSY_V13: u32 = 15;
+/// The same (`SMU_14_0_2_BUSY_THRESHOLD`).
+const BUSY_V14: u32 = 5;
 /// Response "OK" (`SMU_RESP_OK`, smu_cmn.c).
 const OK: u32 = 1;
 /// Index that asks for the number of levels.
@@ -66,6 +76,10 @@ pub struct Metrics {
     pub gfxclk_mhz: u16,
     /// Memory clock in MHz.
     pub memclk_mhz: u16,
+    /// Fabric clock in MHz.
+    pub fclk_mhz: u16,
+    /// System clock in MHz.
+    pub socclk_mhz: u16,
     /// Graphics activity in percent.
     pub gfx_activity: u16,
     /// Memory activity in percent.
@@ -76,6 +90,10 @@ pub struct Metrics {
     pub edge_c: u16,
     /// Hotspot temperature in degrees Celsius.
     pub hotspot_c: u16,
+    /// Memory temperature in degrees Celsius.
+    pub mem_c: u16,
+    /// Graphics voltage in millivolts.
+    pub gfx_mv: u16,
     /// Fan speed in revolutions per minute.
     pub fan_rpm: u16,
     /// Number of the sample.
@@ -108,6 +126,16 @@ async fn exchange<B: Bus>(
     timeout_us: u64,
 ) -> Result<(), Error> {
     tell(cx, mailbox, message, argument)?;
+    answered(cx, mailbox, message, argument, timeout_us).await
+}
+
+async fn answered<B: Bus>(
+    cx: &mut Cx<'_, B>,
+    mailbox: &Mailbox,
+    message: u32,
+    argument: u32,
+    timeout_us: u64,
+) -> Result<(), Error> {
     let response = cx.wait_reg(mailbox.response, u32::MAX, Until::Differs(0), timeout_us).await?;
     if response == OK { Ok(()) } else { Err(Error::Smu { message, argument, response }) }
 }
@@ -153,7 +181,12 @@ pub async fn mode1_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     let (mailbox, number) = cx.chip.smu()?.mode1_reset();
     cx.bus.before_reset()?;
     let told = match mailbox {
-        smu::Mailbox::Driver => exchange(cx, &MAIN, number, 0, MESSAGE_US).await,
+        smu::Mailbox::Driver => match exchange(cx, &MAIN, number, 0, MODE1_ANSWER_US).await {
+            // The device resets sooner than its answer was read.
+            Err(Error::NotResponding { .. }) => Ok(()),
+            Err(Error::Timeout(_)) => answered(cx, &MAIN, number, 0, MESSAGE_US).await,
+            told => told,
+        },
         // The SMU may reset before it answers here, so that nobody waits for it
         // (__smu_cmn_send_debug_msg).
         smu::Mailbox::Debug => tell(cx, &DEBUG, number, 0),
@@ -239,15 +272,33 @@ fn decode_metrics(interface: &Messages, table: &[u8]) -> Result<Metrics, SmuErro
     let value = |metric| interface.read_metric(table, metric, 0);
     let temperature =
         |sensor| interface.read_metric(table, Metric::AvgTemperature, interface.sensor(sensor)?);
-    // All but the counter are 16 bits wide.
+    let gfx_activity = value(Metric::AverageGfxActivity)?;
+    let mem_activity = value(Metric::AverageUclkActivity)?;
+    // As Linux shows them: an idle clock with its deep sleep counted, a busy one without.
+    let busy = if interface.version.0 >= 14 { BUSY_V14 } else { BUSY_V13 };
+    let clock = |activity, idle, at_work| value(if activity <= busy { idle } else { at_work });
+    let now = |clock| interface.read_metric(table, Metric::CurrClock, interface.clock(clock)?);
+    // All but clocks and the counter are 16 bits wide, and no clock has more MHz.
     Ok(Metrics {
-        gfxclk_mhz: value(Metric::AverageGfxclkFrequencyPostDs)? as u16,
-        memclk_mhz: value(Metric::AverageMemclkFrequencyPostDs)? as u16,
-        gfx_activity: value(Metric::AverageGfxActivity)? as u16,
-        mem_activity: value(Metric::AverageUclkActivity)? as u16,
+        gfxclk_mhz: clock(
+            gfx_activity,
+            Metric::AverageGfxclkFrequencyPostDs,
+            Metric::AverageGfxclkFrequencyPreDs,
+        )? as u16,
+        memclk_mhz: clock(
+            mem_activity,
+            Metric::AverageMemclkFrequencyPostDs,
+            Metric::AverageMemclkFrequencyPreDs,
+        )? as u16,
+        fclk_mhz: now(Clock::Fabric)? as u16,
+        socclk_mhz: now(Clock::Soc)? as u16,
+        gfx_activity: gfx_activity as u16,
+        mem_activity: mem_activity as u16,
         power_w: value(Metric::AverageSocketPower)? as u16,
         edge_c: temperature(Sensor::Edge)? as u16,
         hotspot_c: temperature(Sensor::Hotspot)? as u16,
+        mem_c: temperature(Sensor::Memory)? as u16,
+        gfx_mv: interface.read_metric(table, Metric::AvgVoltage, interface.plane(Plane::Gfx)?)? as u16,
         fan_rpm: value(Metric::AvgFanRpm)? as u16,
         counter: value(Metric::MetricsCounter)?,
     })

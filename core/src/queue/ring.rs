@@ -107,6 +107,32 @@ impl Ring {
         at.checked_rem(self.size).unwrap_or(0)
     }
 
+    /// Reads back what was submitted at a position (in the ring's unit, counted without wrapping).
+    pub(crate) fn read_back(
+        &self,
+        iface: &mut impl Iface,
+        from: u64,
+        out: &mut [u32],
+    ) -> Result<(), IfaceError> {
+        let Some(ring) = self.queues.first().map(|q| q.ring) else { return Ok(()) };
+        let mut at = self.wrap(from.saturating_mul(self.unit()));
+        for word in out {
+            *word = iface.read32(&ring, at)?;
+            at = self.wrap(at.saturating_add(4));
+        }
+        Ok(())
+    }
+
+    /// Where a read pointer stands that may be given modulo the ring, counted without wrapping: not
+    /// before `from`, and both in the ring's unit.
+    pub(crate) fn position(&self, read: u64, from: u64) -> u64 {
+        let unit = self.unit();
+        let ahead = read.wrapping_sub(from).wrapping_mul(unit);
+        // A pointer before `from` is less than half a ring behind it.
+        let ahead = self.wrap(ahead);
+        from.saturating_add(if ahead > self.size / 2 { 0 } else { ahead / unit })
+    }
+
     /// Looks at the read pointers and returns the bytes not yet consumed.
     pub fn used(&mut self, iface: &mut impl Iface) -> Result<u64, QueueError> {
         let mut used = 0;

@@ -151,6 +151,14 @@ impl Timeline {
         Ok(())
     }
 
+    /// Takes everything submitted for done: nothing will signal any more.
+    pub(crate) fn abandon(&mut self, iface: &mut impl Iface) -> Result<(), IfaceError> {
+        let last = self.last_value();
+        self.signal.reset(iface, last)?;
+        self.seen = last;
+        Ok(())
+    }
+
     /// The value last seen, without looking again.
     pub fn seen(&self) -> u32 {
         self.seen

@@ -1,7 +1,8 @@
 //! Programs in GPU memory, and launches of their kernels.
 
+use super::hang::{Submission, kernel_name};
 use super::{COMMANDS, Program, Runtime, RuntimeError, Ticket, Timing, Work};
-use crate::iface::{AllocFlags, Buffer, Iface};
+use crate::iface::{AllocFlags, Buffer, Iface, QueueKind};
 use crate::program::{CodeObject, SgprSources};
 use crate::queue::QueueError;
 use crate::queue::dispatch::{ALL_CUS, Dispatch, MAX_USER_SGPRS, ScratchMem};
@@ -115,8 +116,11 @@ impl<I: Iface> Runtime<I> {
             q.timestamp(timing.end.timestamp_va())?;
         }
         q.signal(signal.value_va(), value, true)?;
+        let from = self.compute.put();
         let done = self.compute.submit_pm4(&mut self.iface, q.dwords(), self.sizes.timeout_us);
-        Ok(self.finish(done, value)?)
+        let (to, kernel) = (self.compute.put(), Some(kernel_name(work.kernel.name)));
+        let submission = Submission { value, kind: QueueKind::Compute, from, to, kernel };
+        Ok(self.finish(done, submission)?)
     }
 
     fn take_kernargs(&mut self, size: u64, value: u32) -> Result<Buffer, QueueError> {

@@ -1,7 +1,8 @@
 //! Copies: by SDMA, and between the caller's memory and the GPU's.
 
+use super::hang::Submission;
 use super::{COMMANDS, Runtime, Ticket};
-use crate::iface::{AllocFlags, Buffer, Iface};
+use crate::iface::{AllocFlags, Buffer, Iface, QueueKind};
 use crate::queue::QueueError;
 use crate::queue::sdma::{Sdma, SdmaConfig};
 
@@ -39,8 +40,10 @@ impl<I: Iface> Runtime<I> {
         q.wait(signal.value_va(), before)?;
         encode(&mut q)?;
         q.signal(signal.value_va(), value, true, true)?;
+        let from = self.sdma.put();
         let done = self.sdma.submit_sdma(&mut self.iface, q.dwords(), self.sizes.timeout_us);
-        self.finish(done, value)
+        let (to, kernel) = (self.sdma.put(), None);
+        self.finish(done, Submission { value, kind: QueueKind::Sdma, from, to, kernel })
     }
 
     /// Writes bytes of the caller into GPU memory: directly where the CPU reaches it, else through

@@ -5,6 +5,7 @@ use super::dma::Allocations;
 use super::region::{CONFIG, Region};
 use super::wire::{Command, u32_at, words};
 use crate::config::{self, Config, Saved};
+use crate::owner::Owner;
 use crate::wait::{Msi, RealClock, Woken};
 use amdev_cli::bus_session::HostBus;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
@@ -55,6 +56,7 @@ pub struct VfioUserBus {
     max_data: usize,
     pci_id: (u16, u8),
     clock: RealClock,
+    owner: Option<Owner>,
 }
 
 impl VfioUserBus {
@@ -81,11 +83,18 @@ impl VfioUserBus {
             max_data,
             pci_id: (0, 0),
             clock: RealClock::default(),
+            owner: None,
         };
         bus.identify()?;
         config::enable(&mut bus.config_space())?;
         bus.request_msi()?;
         Ok(bus)
+    }
+
+    /// Keeps the lock on the device as long as the connection.
+    pub(super) fn owned_by(mut self, owner: Option<Owner>) -> Self {
+        self.owner = owner;
+        self
     }
 
     fn config_space(&mut self) -> ConfigSpace<'_> {

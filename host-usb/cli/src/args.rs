@@ -46,6 +46,13 @@ pub struct Global {
     /// command together, `--repeat` included.
     #[arg(long, global = true, value_name = "S", value_parser = seconds)]
     pub timeout: Option<f64>,
+    /// Leave the clocks as they are: they are pinned to their highest levels from boot to shutdown
+    /// otherwise.
+    #[arg(long, global = true)]
+    pub no_pin_clocks: bool,
+    /// Take the device although it drives a screen or programs use it.
+    #[arg(long, global = true)]
+    pub force: bool,
 }
 
 const DEVICE_HELP: &str = "The device, for example sim:navi31 (see --help for all forms)";
@@ -170,6 +177,15 @@ Examples:
   amdev ring dump --file ring.bin --queue compute"
     )]
     Ring(RingCommand),
+    /// Show clocks, power, temperatures and activity
+    #[command(after_help = "\
+Examples:
+  amdev smi
+  amdev --device vfio-user:/tmp/gpu.sock smi --watch
+  amdev smi --watch --count 5 --json
+
+The device must have been booted by amdev; a simulated one is booted first. Nothing is set.")]
+    Smi(SmiArgs),
     /// Firmware images: what a GPU needs, what a directory has
     #[command(
         subcommand,
@@ -271,6 +287,20 @@ pub struct CopyArgs {
     /// How often.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
+}
+
+/// `smi`
+#[derive(Args, Debug)]
+pub struct SmiArgs {
+    /// A line for each sample, until it is stopped.
+    #[arg(long)]
+    pub watch: bool,
+    /// Seconds between samples.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub interval: f64,
+    /// So many samples only.
+    #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
 }
 
 /// `regs`

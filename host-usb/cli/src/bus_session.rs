@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::progress::Progress;
 use crate::session::{
     BootOptions, BootReport, DeviceBuffer, DeviceState, Info, KernelArg, KernelInfo, OpenOptions, RegValue,
-    RingImage, Session,
+    RingImage, Session, SmiReport,
 };
 use crate::trace_file::TraceFile;
 use amdev_core::boot;
@@ -17,13 +17,15 @@ use amdev_core::device::{Gpu, OpenError, Probe};
 use amdev_core::discovery::MemSize;
 use amdev_core::iface::{AllocFlags, Buffer, Iface, QueueKind};
 use amdev_core::mm::{Block, VaRange};
-use amdev_core::runtime::{Runtime, Sizes, Ticket};
+use amdev_core::queue::QueueError;
+use amdev_core::runtime::{Runtime, RuntimeError, Sizes, Ticket};
 use anyhow::Context as _;
 
 mod firmware;
 mod group;
 mod look;
 mod program;
+mod smi;
 mod stages;
 mod start;
 
@@ -178,7 +180,7 @@ impl<B: HostBus> BusSession<B> {
             Some(ticket) => Ok(runtime.wait(ticket, timeout)?),
             None => Ok(()),
         });
-        done.with_context(what)?;
+        done.map_err(|e| explain(runtime, e)).with_context(what)?;
         Ok((runtime.iface_ref().now_us() - start).saturating_mul(1000))
     }
 
@@ -215,6 +217,21 @@ fn virtual_range() -> anyhow::Result<&'static VaRange<'static>> {
 /// core borrows what it is lent: so it is never given back.
 fn slots(count: usize) -> &'static mut [Block] {
     Box::leak(vec![Block::EMPTY; count].into_boxed_slice())
+}
+
+/// What is known of a hang, with the error that it is.
+fn explain<B: HostBus>(runtime: &Runtime<Gpu<'static, Watched<B>>>, error: anyhow::Error) -> anyhow::Error {
+    let is_hang = error.chain().any(|e| {
+        let queue = match e.downcast_ref::<RuntimeError>() {
+            Some(RuntimeError::Queue(e)) => Some(e),
+            _ => e.downcast_ref::<QueueError>(),
+        };
+        matches!(queue, Some(QueueError::Hang(_)))
+    });
+    match runtime.hang() {
+        Some(hang) if is_hang => anyhow::anyhow!("{hang}"),
+        _ => error,
+    }
 }
 
 fn open_error(device: &str, error: OpenError) -> anyhow::Error {
@@ -255,9 +272,10 @@ impl<B: HostBus> Session for BusSession<B> {
             bus.sink_mut().collect_writes(&probe.ips);
         }
         let before = probe.device.bus.inner().counts();
+        let how =
+            boot::Options { cold: options.cold, leave_clocks: open.leave_clocks, ..boot::Options::default() };
         let mut stages = Stages::new(progress);
-        let core_options = boot::Options { cold: options.cold, ..boot::Options::default() };
-        let report = match probe.boot(fw.source(), core_options, &mut |e| stages.event(e)) {
+        let report = match probe.boot(fw.source(), how, &mut |e| stages.event(e)) {
             Ok(report) => report,
             Err(e) => return Err(boot_failed(e, probe.ladder())),
         };
@@ -381,7 +399,9 @@ impl<B: HostBus> Session for BusSession<B> {
     fn run(&mut self, grid: [u32; 3], block: [u32; 3], args: &[KernelArg]) -> anyhow::Result<u64> {
         let timeout = self.timeout_us();
         let loaded = self.loaded.take().ok_or_else(|| anyhow::anyhow!("no kernel is loaded"))?;
-        let done = self.runtime().and_then(|runtime| loaded.run(runtime, grid, block, args, timeout));
+        let done = self.runtime().and_then(|runtime| {
+            loaded.run(runtime, grid, block, args, timeout).map_err(|e| explain(runtime, e))
+        });
         self.loaded = Some(loaded);
         done
     }
@@ -411,6 +431,10 @@ impl<B: HostBus> Session for BusSession<B> {
     fn reg_names(&mut self, block: Option<&str>) -> anyhow::Result<Vec<String>> {
         let probe = self.probe()?;
         crate::regnames::names(&probe.ips, block)
+    }
+
+    fn smi(&mut self) -> anyhow::Result<SmiReport> {
+        self.measure()
     }
 
     fn firmware_versions(&mut self) -> anyhow::Result<amdev_fw::Versions> {

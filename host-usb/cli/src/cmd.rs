@@ -15,6 +15,7 @@ pub mod report;
 pub mod reset;
 pub mod ring;
 pub mod run;
+pub mod smi;
 
 use crate::output::{bytes, micros, table};
 use crate::session::{BootReport, Session};

@@ -15,6 +15,7 @@ pub mod error;
 pub mod files;
 pub mod generate;
 pub mod group;
+pub mod guard;
 pub mod kernels;
 pub mod output;
 pub mod packets;
@@ -128,6 +129,8 @@ impl Context<'_> {
             trace: self.global.trace.clone(),
             flow: flow.to_owned(),
             timeout_s: self.global.timeout,
+            leave_clocks: self.global.no_pin_clocks,
+            force: self.global.force,
         }
     }
 
@@ -183,6 +186,7 @@ pub fn run(program: &Program) -> ExitCode {
     };
     let colour = use_colour();
     init_log(cli.global.verbose, colour);
+    guard::watch_signals();
     let json = cli.global.json;
     // Lines of the log would tear a bar apart.
     let watched = std::io::stderr().is_terminal() && !json && cli.global.verbose == 0;
@@ -225,6 +229,7 @@ fn execute(context: &mut Context<'_>, command: Command) -> anyhow::Result<Outcom
         Command::Regs(command) => cmd::regs::run(context, &command),
         Command::Ring(command) => cmd::ring::run(context, &command),
         Command::Fw(command) => cmd::fw::run(context, &command),
+        Command::Smi(args) => cmd::smi::run(context, &args),
         Command::Completions { shell } => cmd::completions::run(context, shell),
     }
 }

@@ -24,6 +24,10 @@ pub struct OpenOptions {
     pub flow: String,
     /// Deadline of a single wait for the device, in seconds; the driver's own when `None`.
     pub timeout_s: Option<f64>,
+    /// Clocks are left as they are instead of being pinned from boot to shutdown.
+    pub leave_clocks: bool,
+    /// The device is taken although it drives a screen or programs use it.
+    pub force: bool,
 }
 
 /// A way to reach devices: simulator, VFIO, USB...
@@ -351,6 +355,11 @@ pub trait Session {
         self.unsupported("regs")
     }
 
+    /// What its power management measures.
+    fn smi(&mut self) -> anyhow::Result<SmiReport> {
+        self.unsupported("smi")
+    }
+
     /// What decides which firmware it needs.
     fn firmware_versions(&mut self) -> anyhow::Result<amdev_fw::Versions> {
         self.unsupported("fw list")
@@ -378,6 +387,47 @@ pub trait Session {
         let why = "this kind of device has no such function".to_owned();
         CliError::Unsupported { device: self.device(), command, why }.into()
     }
+}
+
+/// A sample of what the power management measures.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SmiReport {
+    /// Version of its firmware, `78.135.0`.
+    pub firmware: String,
+    /// Version of the firmware's interface.
+    pub interface: u32,
+    /// The version that these numbers are known of.
+    pub known_interface: u32,
+    /// Levels in MHz of the graphics, memory, fabric and system clock, lowest first.
+    pub levels_mhz: Vec<Vec<u16>>,
+    /// Graphics clock.
+    pub gfxclk_mhz: u16,
+    /// Memory clock.
+    pub memclk_mhz: u16,
+    /// Fabric clock.
+    pub fclk_mhz: u16,
+    /// System clock.
+    pub socclk_mhz: u16,
+    /// Graphics activity in percent.
+    pub gfx_activity: u16,
+    /// Memory activity in percent.
+    pub mem_activity: u16,
+    /// Power in watts.
+    pub power_w: u16,
+    /// Power limit in watts.
+    pub power_limit_w: u32,
+    /// Temperature of the die's edge in degrees Celsius.
+    pub edge_c: u16,
+    /// Temperature of the hottest point.
+    pub hotspot_c: u16,
+    /// Temperature of the memory.
+    pub mem_c: u16,
+    /// Graphics voltage in millivolts.
+    pub gfx_mv: u16,
+    /// Fan speed in revolutions per minute.
+    pub fan_rpm: u16,
+    /// Number of the sample.
+    pub counter: u32,
 }
 
 trait Unsupported {

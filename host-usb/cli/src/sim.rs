@@ -3,6 +3,7 @@
 use crate::bus_session::{BusSession, HostBus};
 use crate::error::CliError;
 use crate::group::Group;
+use crate::guard::Guarded;
 use crate::session::{Backend, Found, OpenOptions, Session};
 use crate::spec::DeviceSpec;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
@@ -460,7 +461,7 @@ impl Backend for SimBackend {
             return Err(CliError::Device(format!("{spec} is not a simulated GPU")).into());
         };
         let config = Config::parse(text).map_err(|e| CliError::Usage(format!("{spec}: {e}")))?;
-        let bus = SimBus::new(states::prepare(config, options)?);
+        let bus = Guarded::new(SimBus::new(states::prepare(config, options)?));
         Ok(Box::new(BusSession::new(bus, spec.to_string(), options)?))
     }
 

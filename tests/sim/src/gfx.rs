@@ -1,7 +1,7 @@
 //! The graphics core around the engines: RLC autoload and safe mode, MEC, hardware queue
 //! descriptors, SDMA queues and the running of them all.
 
-use crate::config::Stage;
+use crate::config::{ClockKind, Stage};
 use crate::cp::ComputeQueue;
 use crate::device::{Device, Event};
 use crate::env::{Hub, Progress};
@@ -15,6 +15,10 @@ const DEQUEUE_NS: u64 = 50_000;
 /// Instructions that a compute queue runs before time is looked at.
 const COMPUTE_BUDGET: u32 = 4096;
 const SDMA_BUDGET: u32 = 16;
+/// Turns at one packet after which a kernel gets less of the simulator's time: with a virtual clock
+/// each further one stands for [`LONG_TURN_NS`], so that a kernel without an end is given up soon.
+const LONG_TURNS: u32 = 4_000;
+const LONG_TURN_NS: u64 = 500_000;
 /// A queue that waits looks again after this time; twice as long each time that nothing happened
 /// meanwhile, up to the second.
 const POLL_NS: u64 = 1_000;
@@ -34,6 +38,8 @@ pub(crate) struct Running<Q> {
     pub(crate) idle: bool,
     /// When it looks again if it waits; 0 if it does not.
     pub(crate) poll_ns: u64,
+    /// Turns in a row that were used up without coming to another packet.
+    pub(crate) long: u32,
 }
 
 impl<Q> Running<Q> {
@@ -273,7 +279,14 @@ impl Device {
         let now = self.time();
         let Some(mut q) = self.gfx.compute.get_mut(index).and_then(|r| r.queue.take()) else { return };
         q.set_wptr(self, wptr);
-        self.watch.submitted(QueueId::Compute(self.gfx.compute[index].key.0), wptr);
+        let bank = self.gfx.compute[index].key.0;
+        self.watch.submitted(QueueId::Compute(bank), wptr);
+        // The queue descriptor takes the doorbell's value over.
+        for (name, half) in [("CP_HQD_PQ_WPTR_LO", wptr as u32), ("CP_HQD_PQ_WPTR_HI", (wptr >> 32) as u32)] {
+            if let Some(addr) = self.regs.addr(name) {
+                self.regs.set_at(addr, bank, half);
+            }
+        }
         let running = &mut self.gfx.compute[index];
         running.queue = Some(q);
         running.idle = false;
@@ -361,9 +374,14 @@ impl Device {
                 q.run(self, COMPUTE_BUDGET)
             };
             self.watch.runs(None);
-            let (due, rptr) = (self.next_turn(now, progress), q.rptr());
+            let (mut due, rptr) = (self.next_turn(now, progress), q.rptr());
             let moved = progress != Progress::Waiting || rptr != before;
             if let Some(r) = self.gfx.compute.iter_mut().find(|r| r.key == key) {
+                let same = progress == Progress::Busy && rptr == before;
+                r.long = if same { r.long.saturating_add(1) } else { 0 };
+                if r.long > LONG_TURNS && self.config.clock == ClockKind::Virtual {
+                    due = due.max(now + LONG_TURN_NS);
+                }
                 r.ran(q, progress, moved, due);
             }
             if moved {

@@ -102,6 +102,7 @@ impl Device {
             queue: Some(ComputeQueue::new(config)),
             busy_until: 0,
             poll_ns: 0,
+            long: 0,
             idle: true,
         });
     }
@@ -235,6 +236,7 @@ impl Device {
             queue: Some(SdmaQueue::new(config)),
             busy_until: 0,
             poll_ns: 0,
+            long: 0,
             idle: rptr == wptr,
         });
     }

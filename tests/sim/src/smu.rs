@@ -35,8 +35,13 @@ const MIN_DPM: u32 = 0x1d;
 const MAX_DPM: u32 = 0x1e;
 const DPM_BY_INDEX: u32 = 0x1f;
 const MODE1_RESET: u32 = 0x2f;
+const SET_PPT_LIMIT: u32 = 0x32;
+const GET_PPT_LIMIT: u32 = 0x33;
 
 const TABLE_METRICS: u32 = 5;
+
+/// What the board may take in watts, and the most that can be set. Invented.
+const POWER: (u32, u32) = (303, 348);
 
 /// Clock levels in MHz by PPCLK number: GFXCLK, SOCCLK, UCLK, FCLK. Invented, as in the traces.
 const CLOCKS: [&[u32]; 4] = [&[500, 2525], &[480, 700, 1200], &[97, 456, 772, 1249], &[551, 1200, 2219]];
@@ -51,6 +56,8 @@ pub(crate) struct Smu {
     /// Soft limits by clock: minimum, maximum.
     limits: [(u32, u32); 4],
     metrics: u32,
+    /// Power limit in watts; 0: the usual one.
+    power: u32,
 }
 
 impl Smu {
@@ -183,6 +190,16 @@ impl Device {
                     _ => (FAILED, None),
                 }
             }
+            SET_PPT_LIMIT => {
+                // The kind of limit stands above: 0 is the usual one.
+                let watts = arg & 0xff_ffff;
+                if arg >> 24 != 0 || watts == 0 || watts > POWER.1 {
+                    return (FAILED, None);
+                }
+                self.smu.power = watts;
+                (OK, None)
+            }
+            GET_PPT_LIMIT => (OK, Some(if self.smu.power == 0 { POWER.0 } else { self.smu.power })),
             MODE1_RESET => {
                 self.after(MODE1_NS, Event::Mode1);
                 (OK, None)
@@ -228,11 +245,15 @@ impl Device {
         }
         let mut put = |at: usize, v: u16| b[at..at + 2].copy_from_slice(&v.to_le_bytes());
         put(target, now(0) as u16);
-        put(target + 4, now(0) as u16);
+        // Average before and after deep sleep is counted; fabric and memory follow graphics.
+        for (i, clock) in [0, 0, 3, 3, 2, 2].into_iter().enumerate() {
+            put(target + 2 + 2 * i, now(clock) as u16);
+        }
         put(activity, if self.engines_busy() { 97 } else { 0 });
         put(activity + 2, if self.engines_busy() { 40 } else { 0 });
         put(power, if self.engines_busy() { 250 } else { 21 });
-        for (i, t) in [41u16, 46, 44, 52].into_iter().enumerate() {
+        // `TEMP_e`: edge, hotspot, two more of the die, memory.
+        for (i, t) in [41u16, 46, 44, 44, 52].into_iter().enumerate() {
             put(temps + i * 2, t);
         }
         b[counter..counter + 4].copy_from_slice(&self.smu.metrics.to_le_bytes());

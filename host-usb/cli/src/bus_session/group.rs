@@ -62,7 +62,8 @@ impl<B: HostBus> Group for BusGroup<B> {
         if options.dry_run {
             return Err(CliError::Usage("boot --dry-run: choose one device, without count=".into()).into());
         }
-        let core_options = boot::Options { cold: options.cold, ..boot::Options::default() };
+        let leave_clocks = self.members.iter().any(|m| m.options.leave_clocks);
+        let core_options = boot::Options { cold: options.cold, leave_clocks, ..boot::Options::default() };
         let mut probes = Vec::new();
         let mut images = Vec::new();
         let mut before = Vec::new();

@@ -3,6 +3,7 @@
 use super::{MachineTime, SimBus, states};
 use crate::bus_session::{BusGroup, BusSession};
 use crate::error::CliError;
+use crate::guard::Guarded;
 use crate::session::OpenOptions;
 use amdev_sim::Config;
 use anyhow::Context as _;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Opens all GPUs of a description. They share their time, and each reaches the VRAM windows of the
 /// others.
-pub(super) fn open(config: &Config, options: &OpenOptions) -> anyhow::Result<BusGroup<SimBus>> {
+pub(super) fn open(config: &Config, options: &OpenOptions) -> anyhow::Result<BusGroup<Guarded<SimBus>>> {
     let time = MachineTime::default();
     let mut buses = Vec::new();
     for each in config.each() {
@@ -30,7 +31,7 @@ pub(super) fn open(config: &Config, options: &OpenOptions) -> anyhow::Result<Bus
         let trace = options.trace.as_deref().map(|path| trace_of(path, index));
         let options = OpenOptions { trace, ..options.clone() };
         let name = format!("sim:{}#{index}", config.chip.name);
-        members.push(BusSession::new(bus, name, &options)?);
+        members.push(BusSession::new(Guarded::new(bus), name, &options)?);
     }
     BusGroup::new(members)
 }

@@ -306,7 +306,7 @@ impl ComputeQueue {
         }
         // 1: interrupt; 2: interrupt when the write is confirmed; 3: data when confirmed, none.
         if int_sel == 1 || int_sel == 2 {
-            self.interrupt(env, SOURCE_CP_EOP, p[6]);
+            self.interrupt(env, SOURCE_CP_EOP, [p[6], 0]);
         }
         Ok(())
     }

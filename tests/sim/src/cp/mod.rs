@@ -97,6 +97,9 @@ const SOURCE_CP_EOP: u8 = 181;
 const SOURCE_CP_BAD_OPCODE: u8 = 183;
 /// `GFX_11_0_0__SRCID__SQ_INTERRUPT_ID`.
 const SOURCE_SQ: u8 = 239;
+/// An illegal instruction: error type 1 in bits 24:21, encoding 2 (error) in bits 39:38, of the first
+/// wave of the first compute unit (`kfd_int_process_v11.c`).
+const SQ_ILLEGAL_INST: [u32; 2] = [1 << 21, 2 << 6];
 
 impl ComputeQueue {
     /// A queue as configured; nothing is fetched yet.
@@ -207,11 +210,10 @@ impl ComputeQueue {
                 }
                 Err(Stop::Bad(rule, why)) => {
                     env.violation(Violation::new(rule, format!("{}: {why}", self.name())));
-                    let source = match rule {
-                        Rule::IllegalInstruction => SOURCE_SQ,
-                        _ => SOURCE_CP_BAD_OPCODE,
-                    };
-                    self.interrupt(env, source, 0);
+                    match rule {
+                        Rule::IllegalInstruction => self.interrupt(env, SOURCE_SQ, SQ_ILLEGAL_INST),
+                        _ => self.interrupt(env, SOURCE_CP_BAD_OPCODE, [0; 2]),
+                    }
                     self.halted = true;
                     return Progress::Halted;
                 }
@@ -249,7 +251,7 @@ impl ComputeQueue {
         Access { hub: Hub::Gc, vmid: self.vmid(), client: CLIENT_CPC, kind }
     }
 
-    fn interrupt(&self, env: &mut dyn Env, source: u8, context: u32) {
+    fn interrupt(&self, env: &mut dyn Env, source: u8, [context, context1]: [u32; 2]) {
         let c = &self.config;
         // ring_id: pipe in bits 1:0, me in 3:2, queue in 6:4 (`gfx_v11_0_eop_irq`).
         env.interrupt(Interrupt {
@@ -257,7 +259,7 @@ impl ComputeQueue {
             source,
             ring: c.pipe & 3 | (c.me & 3) << 2 | (c.queue & 7) << 4,
             vmid: self.vmid(),
-            data: [context, 0, 0, 0],
+            data: [context, context1, 0, 0],
             ..Interrupt::default()
         });
     }

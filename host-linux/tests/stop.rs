@@ -1,0 +1,141 @@
+//! Owners, signals and measurements: the `amdev` command on a GPU that this test serves.
+
+use amdev_sim::serve::{Options, serve};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// A GPU that is served as long as this process lives.
+struct Served(PathBuf);
+
+impl Served {
+    fn new(name: &str, gpu: &str) -> Served {
+        let socket = std::env::temp_dir().join(format!("amdev-stop-{name}-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&socket);
+        let options = Options::parse(gpu).unwrap();
+        let (ready, is_ready) = channel();
+        let path = socket.clone();
+        std::thread::spawn(move || serve(options, &path, move || ready.send(()).unwrap()).unwrap());
+        is_ready.recv_timeout(Duration::from_secs(30)).unwrap();
+        Served(socket)
+    }
+
+    fn amdev(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amdev"));
+        command.arg("--device").arg(format!("vfio-user:{}", self.0.display())).args(args);
+        command.env_remove("AMDEV_DEVICE").env_remove("AMDEV_FIRMWARE");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let out = self.amdev(&[&["--json"], args].concat()).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{args:?}: {}", text(&out));
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
+    /// A command that copies until it is stopped, in the middle of its work.
+    fn at_work(&self) -> Child {
+        let child = self.amdev(&["copy", "--size", "1M", "--repeat", "100000000"]).spawn().unwrap();
+        // It owns the device from before the boot on.
+        let start = Instant::now();
+        while amdev_linux::owner::Owner::of_socket(&self.0).is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the command does not take the device");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        child
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn a_signal_ends_the_work_in_order_and_the_next_boot_is_warm() {
+    let served = Served::new("signal", "navi31,delays=off");
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut child = served.at_work();
+        assert!(child.try_wait().unwrap().is_none(), "it works");
+        send(&child, signal);
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{}", text(&out));
+        assert!(text(&out).contains("stopped by a signal"), "{}", text(&out));
+        let boot = served.json(&["boot"]);
+        assert_eq!(boot["path"], "warm", "{boot}");
+        assert!(boot["why"].as_str().unwrap().contains("in order"), "{boot}");
+    }
+}
+
+#[test]
+fn the_second_signal_ends_the_process_at_once() {
+    // The kernel never ends, and the orderly end waits for it.
+    let served = Served::new("second", "navi31,delays=off,fault=hang:compute,fault=hang:dequeue");
+    let mut child = served.amdev(&["demo"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for the kernel");
+    send(&child, Signal::TERM);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(child.try_wait().unwrap().is_none(), "it shuts down");
+    send(&child, Signal::TERM);
+    let second = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert!(second.elapsed() < Duration::from_secs(5), "{:?}", second.elapsed());
+}
+
+#[test]
+fn a_device_at_work_is_refused_to_a_second_process_which_is_told_who_has_it() {
+    let served = Served::new("owner", "navi31,delays=off");
+    let child = served.at_work();
+    for command in ["demo", "boot", "smi"] {
+        let start = Instant::now();
+        let out = served.amdev(&[command]).output().unwrap();
+        assert_eq!(out.status.code(), Some(3), "{command}: {}", text(&out));
+        let owner = format!("in use by process {} (amdev)", child.id());
+        assert!(text(&out).contains(&owner), "{command}: {}", text(&out));
+        assert!(start.elapsed() < Duration::from_secs(4), "{command}: at once, not after a timeout");
+    }
+    // However the owner ends, nothing of it is left.
+    send(&child, Signal::KILL);
+    child.wait_with_output().unwrap();
+    let boot = served.json(&["boot"]);
+    assert_eq!(boot["path"], "warm", "{boot}");
+}
+
+#[test]
+fn measurements_need_a_booted_device_and_change_nothing() {
+    let served = Served::new("smi", "navi48,delays=off");
+    let out = served.amdev(&["smi"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(3), "{}", text(&out));
+    assert!(text(&out).contains("not booted by amdev"), "{}", text(&out));
+    served.json(&["boot"]);
+    let smi = served.json(&["smi"]);
+    for (key, value) in [("edge_c", 41), ("hotspot_c", 46), ("power_w", 21), ("power_limit_w", 303)] {
+        assert_eq!(smi[key], value, "{smi}");
+    }
+    let out =
+        served.amdev(&["--json", "smi", "--watch", "--count", "3", "--interval", "0.05"]).output().unwrap();
+    let lines: Vec<Value> =
+        out.stdout.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect();
+    assert_eq!(lines.len(), 3, "{}", text(&out));
+    assert!(lines.windows(2).all(|w| w[0]["counter"].as_u64() < w[1]["counter"].as_u64()), "{lines:?}");
+    assert_eq!(served.json(&["boot"])["path"], "warm");
+    let shown = text(&served.amdev(&["smi"]).output().unwrap());
+    for word in ["graphics clock", "MHz", "21 W of 303 W", "41 C, 46 C"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+}

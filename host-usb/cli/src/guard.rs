@@ -1,0 +1,183 @@
+//! A bus that ends the work when the user, or the machine, asks for it.
+
+use crate::bus_session::HostBus;
+use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set by SIGINT and SIGTERM.
+fn stop() -> &'static Arc<AtomicBool> {
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    STOP.get_or_init(Arc::default)
+}
+
+/// From now on SIGINT and SIGTERM end the work under way, so that the device is shut down in order;
+/// the second one ends the process at once.
+pub fn watch_signals() {
+    let armed = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the first signal finds the second flag not yet set. Where a handler cannot be
+        // installed the signal ends the process, as it does without.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&armed));
+        let _ = signal_hook::flag::register(signal, Arc::clone(&armed));
+        let _ = signal_hook::flag::register(signal, Arc::clone(stop()));
+    }
+}
+
+/// Whether a signal asks for the end. Told once: what follows is the shutdown.
+pub fn stop_asked() -> bool {
+    stop().swap(false, Ordering::Relaxed)
+}
+
+/// Microseconds that the machine has slept since it was switched on.
+#[cfg(target_os = "linux")]
+fn slept_us() -> i64 {
+    use rustix::time::{ClockId, clock_gettime};
+    let us = |t: rustix::time::Timespec| t.tv_sec * 1_000_000 + t.tv_nsec / 1000;
+    us(clock_gettime(ClockId::Boottime)) - us(clock_gettime(ClockId::Monotonic))
+}
+
+/// Elsewhere a machine that slept is noticed by registers that read as all ones.
+#[cfg(not(target_os = "linux"))]
+fn slept_us() -> i64 {
+    0
+}
+
+/// Between the two clocks as much as that may be between their reading.
+const ASLEEP_US: i64 = 500_000;
+
+/// See the module.
+pub struct Guarded<B> {
+    inner: B,
+    slept_us: i64,
+    asleep: Cell<bool>,
+}
+
+impl<B> Guarded<B> {
+    /// Guards a bus that was just opened.
+    pub fn new(inner: B) -> Self {
+        Guarded { inner, slept_us: slept_us(), asleep: Cell::new(false) }
+    }
+
+    /// What ends the work: every wait flushes before it sleeps.
+    fn check(&self) -> Result<(), BusError> {
+        if stop_asked() {
+            return Err(BusError::Stopped);
+        }
+        if self.asleep.get() || slept_us() - self.slept_us > ASLEEP_US {
+            self.asleep.set(true);
+            return Err(BusError::Slept);
+        }
+        Ok(())
+    }
+}
+
+impl<B: Mmio> Mmio for Guarded<B> {
+    fn window_len(&self, window: Window) -> u64 {
+        self.inner.window_len(window)
+    }
+    fn read32(&mut self, window: Window, offset: u64) -> Result<u32, BusError> {
+        self.inner.read32(window, offset)
+    }
+    fn write32(&mut self, window: Window, offset: u64, value: u32) -> Result<(), BusError> {
+        self.inner.write32(window, offset, value)
+    }
+    fn read64(&mut self, window: Window, offset: u64) -> Result<u64, BusError> {
+        self.inner.read64(window, offset)
+    }
+    fn write64(&mut self, window: Window, offset: u64, value: u64) -> Result<(), BusError> {
+        self.inner.write64(window, offset, value)
+    }
+    fn read_bulk(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.inner.read_bulk(window, offset, buf)
+    }
+    fn write_bulk(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.inner.write_bulk(window, offset, data)
+    }
+    fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
+        self.inner.zero(window, offset, len)
+    }
+    fn read_group(&mut self, window: Window, offsets: &[u64], out: &mut [u32]) -> Result<(), BusError> {
+        self.inner.read_group(window, offsets, out)
+    }
+    fn flush(&mut self) -> Result<(), BusError> {
+        self.check()?;
+        self.inner.flush()
+    }
+    fn fence(&mut self) -> Result<(), BusError> {
+        self.inner.fence()
+    }
+}
+
+impl<B: Dma> Dma for Guarded<B> {
+    fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
+        self.inner.dma_alloc(len)
+    }
+    fn dma_pin(&mut self, cpu_addr: usize, len: u64) -> Result<DmaHandle, BusError> {
+        self.inner.dma_pin(cpu_addr, len)
+    }
+    fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
+        self.inner.dma_free(handle)
+    }
+    fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
+        self.inner.dma_len(handle)
+    }
+    fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
+        self.inner.dma_segment(handle, offset)
+    }
+    fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        self.inner.dma_read(handle, offset, buf)
+    }
+    fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        self.inner.dma_write(handle, offset, data)
+    }
+    fn sync_for_device(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<(), BusError> {
+        self.inner.sync_for_device(handle, offset, len)
+    }
+    fn sync_for_cpu(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<(), BusError> {
+        self.inner.sync_for_cpu(handle, offset, len)
+    }
+    fn peer_vram_base(&self) -> Option<u64> {
+        self.inner.peer_vram_base()
+    }
+}
+
+impl<B: Bus> Bus for Guarded<B> {
+    fn clock(&self) -> &dyn Clock {
+        self.inner.clock()
+    }
+    fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
+        self.check()?;
+        self.inner.wait_interrupt(timeout_us)
+    }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        self.inner.reset_bus()
+    }
+    // A reset is not left half-way.
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        self.inner.before_reset()
+    }
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        self.inner.after_reset()
+    }
+}
+
+impl<B: HostBus> HostBus for Guarded<B> {
+    fn violations(&self) -> Option<Vec<String>> {
+        self.inner.violations()
+    }
+    fn synthetic_firmware_allowed(&self) -> bool {
+        self.inner.synthetic_firmware_allowed()
+    }
+    fn bound_real_time(&mut self, limit_us: u64) {
+        self.inner.bound_real_time(limit_us);
+    }
+    fn close(self) -> anyhow::Result<()> {
+        self.inner.close()
+    }
+    fn pci_id(&mut self) -> (u16, u8) {
+        self.inner.pci_id()
+    }
+}
