@@ -181,7 +181,7 @@ impl fmt::Display for Hang {
 /// Packets of a submission around the engine's read pointer: the last ones it has passed, and the one
 /// it is at. `dwords` start at position `from`; positions are in the queue's unit.
 pub fn packets(kind: QueueKind, dwords: &[u32], from: u64, read: u64) -> heapless::Vec<PacketAt, PACKETS> {
-    let mut found = heapless::Vec::<PacketAt, PACKETS>::new();
+    let mut last = heapless::Deque::<PacketAt, PACKETS>::new();
     let unit = match kind {
         QueueKind::Compute => 1,
         QueueKind::Sdma => 4,
@@ -194,18 +194,22 @@ pub fn packets(kind: QueueKind, dwords: &[u32], from: u64, read: u64) -> heaples
                 .ok()
                 .map(|(packet, len)| (packet.name(), sdma_about(&packet), len)),
         };
-        let Some((name, about, len)) = described else { return found };
+        let Some((name, about, len)) = described else { break };
         let start = from.saturating_add((at as u64).saturating_mul(unit));
         let end = start.saturating_add((len as u64).saturating_mul(unit));
         let passed = end <= read;
-        if found.is_full() {
-            found.remove(0);
+        if last.is_full() {
+            last.pop_front();
         }
-        let _ = found.push(PacketAt { at: start, name, about, passed });
+        let _ = last.push_back(PacketAt { at: start, name, about, passed });
         if !passed {
-            return found;
+            break;
         }
         at = at.saturating_add(len.max(1));
+    }
+    let mut found = heapless::Vec::new();
+    for packet in &last {
+        let _ = found.push(*packet);
     }
     found
 }

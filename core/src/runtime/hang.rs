@@ -126,13 +126,6 @@ impl<I: Iface> Runtime<I> {
         self.iface.queue_state(&hw)
     }
 
-    fn ring(&mut self, kind: QueueKind) -> &mut Ring {
-        match kind {
-            QueueKind::Compute => &mut self.compute,
-            QueueKind::Sdma => &mut self.sdma,
-        }
-    }
-
     /// Where the queue stands that should be working, if its engine is idle.
     fn standstill(&mut self, seen: u32) -> Result<Option<(u32, u64)>, QueueError> {
         let kind = self.hanging(seen);
@@ -140,6 +133,8 @@ impl<I: Iface> Runtime<I> {
     }
 
     /// Describes a hang and restarts the queues.
+    // Seldom called from many places; what it is made of stays out of them.
+    #[inline(never)]
     pub(super) fn hung(&mut self, cause: Cause, after_us: u64) -> QueueError {
         let seen = match self.timeline.poll(&mut self.iface) {
             Ok(seen) => seen,

@@ -399,9 +399,7 @@ impl<B: HostBus> Session for BusSession<B> {
     fn run(&mut self, grid: [u32; 3], block: [u32; 3], args: &[KernelArg]) -> anyhow::Result<u64> {
         let timeout = self.timeout_us();
         let loaded = self.loaded.take().ok_or_else(|| anyhow::anyhow!("no kernel is loaded"))?;
-        let done = self.runtime().and_then(|runtime| {
-            loaded.run(runtime, grid, block, args, timeout).map_err(|e| explain(runtime, e))
-        });
+        let done = self.runtime().and_then(|runtime| loaded.run(runtime, grid, block, args, timeout));
         self.loaded = Some(loaded);
         done
     }

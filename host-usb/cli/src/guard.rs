@@ -142,6 +142,9 @@ impl<B: Dma> Dma for Guarded<B> {
     fn peer_vram_base(&self) -> Option<u64> {
         self.inner.peer_vram_base()
     }
+    fn peer_vram_len(&self) -> u64 {
+        self.inner.peer_vram_len()
+    }
 }
 
 impl<B: Bus> Bus for Guarded<B> {

@@ -85,7 +85,7 @@ impl Loaded {
             let timing = runtime.timing()?;
             let done =
                 runtime.launch(&work, Some(&timing)).and_then(|ticket| Ok(runtime.wait(ticket, timeout_us)?));
-            done.with_context(|| {
+            done.map_err(|e| super::explain(runtime, e.into())).with_context(|| {
                 let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
                 let name = kernel.name;
                 format!(
