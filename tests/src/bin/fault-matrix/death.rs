@@ -79,7 +79,7 @@ impl Server {
 
     /// A server of a GPU in the state that a boot of this flow finds.
     pub(crate) fn in_state(gpu: &str, flow: Flow) -> Result<Server, String> {
-        let server = Server::start(&format!("{gpu},delays=off"))?;
+        let server = Server::start(&format!("{gpu},delays=off,map=off"))?;
         if flow == Flow::Warm {
             server.boots("the boot before")?;
         }
