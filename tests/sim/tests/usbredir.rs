@@ -146,6 +146,8 @@ impl Client {
         body.extend(caps.to_le_bytes());
         self.write(0, &body);
         self.wide = caps & 0x20 != 0;
+        // Ids of 32 bits have to come back whole.
+        self.id = if self.wide { 0x1_0000_0000 } else { 0 };
     }
 
     fn control(
