@@ -71,7 +71,13 @@ fn outputs_are_checked_before_the_device_is_touched() {
         amdev(&args)
     };
     let out = |path: &str| format!("out:u32:1000:@{path}");
+    // Two names of one file, which only their inode tells.
+    let ((copy, _), (link, linked)) = (at(&dir, "input.bin"), at(&dir, "link.bin"));
+    std::fs::write(&copy, [7; 4000]).unwrap();
+    std::fs::hard_link(&copy, &link).unwrap();
+    let input = format!("in:u32:@{}", copy.display());
     for (args, word) in [
+        (vec![input, out(&linked)], "an input as well"),
         (vec![out("/no/such/dir/f")], "/no/such/dir/f"),
         (vec![out(&twice), out(&twice)], "an output as well"),
         (vec![out(&fill)], "the code object as well"),
@@ -82,6 +88,20 @@ fn outputs_are_checked_before_the_device_is_touched() {
         assert!(stderr(&out).contains(word), "{args:?}: {}", stderr(&out));
         assert!(!Path::new(&trace).exists(), "no device was opened");
     }
+}
+
+#[test]
+fn notes_that_cannot_be_written_end_nothing() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_amdev"))
+        .args(["-vv", "demo"])
+        .env_remove("AMDEV_DEVICE")
+        .env_remove("AMDEV_FIRMWARE")
+        .stderr(full)
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(0));
+    assert!(stdout(&out).contains(" 0 wrong"), "{}", stdout(&out));
 }
 
 #[test]

@@ -150,8 +150,9 @@ pub(super) async fn reset_all<B: Bus>(
             ladder.push(Rung::Bus, Outcome::Helped);
             Ok(true)
         }
-        Err(Error::Bus(BusError::Unsupported(_))) => {
-            ladder.push(Rung::Bus, Outcome::Impossible("this host cannot reset the bus"));
+        Err(Error::Bus(e @ (BusError::Unsupported(_) | BusError::Host(_)))) => {
+            let why = if let BusError::Host(why) = e { why } else { "this host cannot reset the bus" };
+            ladder.push(Rung::Bus, Outcome::Impossible(why));
             match outcome {
                 // Half a reset is worse than none.
                 Outcome::Failed(e) => Err(e),

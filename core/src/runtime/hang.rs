@@ -128,7 +128,8 @@ impl<I: Iface> Runtime<I> {
 
     /// Where the queue stands that should be working, if its engine is idle.
     fn standstill(&mut self, seen: u32) -> Result<Option<(u32, u64)>, QueueError> {
-        let kind = self.hanging(seen);
+        // Where the oldest one is not remembered, which queue should be working nobody knows.
+        let Some(kind) = self.history.find(seen.wrapping_add(1)).map(|s| s.kind) else { return Ok(None) };
         Ok(self.state(kind)?.filter(|s| !s.busy || !s.active).map(|s| (seen, s.read)))
     }
 

@@ -86,9 +86,9 @@ impl VfioBus {
     }
 
     /// Whether the device answers: one that is gone reads as all ones, or as what a hypervisor made of
-    /// that.
+    /// that. The class is looked at: ids are what the kernel remembers of them (vfio_pci_config.c).
     fn present(&self) -> bool {
-        self.config_space().read16(0).is_ok_and(|vendor| vendor == self.function.vendor)
+        self.config_space().read32(8).is_ok_and(|class| class != u32::MAX)
     }
 
     fn region(&self, window: Window) -> &Region {
@@ -277,8 +277,9 @@ impl Bus for VfioBus {
 
     fn reset_bus(&mut self) -> Result<(), BusError> {
         let affected = ioctl::hot_reset_info(&self.files.device);
+        let affected = affected.map_err(|e| BusError::Os(e.raw_os_error()))?;
         let group = self.function.group.map(|g| g.number);
-        if !affected.is_ok_and(|all| all.iter().all(|(g, ..)| Some(*g) == group)) {
+        if !affected.iter().all(|(g, ..)| Some(*g) == group) {
             return Err(BusError::Host(
                 "the bus of the device cannot be reset, as other devices are on it: switch the machine off and on",
             ));

@@ -201,6 +201,10 @@ impl Client {
             let (header, reply) = self.message(deadline)?;
             if !header.is_reply() {
                 self.serve(&header, &reply.payload)?;
+                // A server that asks without end must not keep us from noticing that it answers nothing.
+                if Instant::now() >= deadline {
+                    return self.lost(Failure::Timeout(DEADLINE));
+                }
                 continue;
             }
             if (header.id, header.command) != (id, command as u16) {

@@ -118,7 +118,20 @@ fn same_file(a: &Path, b: &Path) -> bool {
             Some(std::fs::canonicalize(parent).ok()?.join(p.file_name()?))
         })
     };
-    a == b || matches!((full(a), full(b)), (Some(a), Some(b)) if a == b)
+    a == b || matches!((full(a), full(b)), (Some(a), Some(b)) if a == b) || linked(a, b)
+}
+
+/// Whether two names are hard links of one file.
+#[cfg(unix)]
+fn linked(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let file = |p: &Path| std::fs::metadata(p).ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+    file(a).is_some_and(|a| file(b) == Some(a))
+}
+
+#[cfg(not(unix))]
+fn linked(_: &Path, _: &Path) -> bool {
+    false
 }
 
 /// Whether a file can be written, without changing it.

@@ -272,6 +272,8 @@ fn init_log(verbose: u8, colour: bool) {
         _ => tracing::Level::TRACE,
     };
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(colour).with_target(false);
+    // A closed or full standard error ends the notes, not the work.
+    let log = log.log_internal_errors(false);
     // Fails only if a log exists already, as in tests that call this twice.
     let _ = log.with_writer(std::io::stderr).try_init();
 }

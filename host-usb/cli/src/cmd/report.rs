@@ -22,6 +22,16 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &ReportArgs) -> anyhow
         _ => CliError::Usage(format!("{shown}: {e}")),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).open(&args.output).map_err(usage)?;
+    let result = fill(context, args, &mut file);
+    if result.is_err() {
+        // What is not there does not keep the next one from being written.
+        let _ = std::fs::remove_file(&args.output);
+    }
+    result
+}
+
+fn fill(context: &mut crate::Context<'_>, args: &ReportArgs, file: &mut File) -> anyhow::Result<Outcome> {
+    let shown = args.output.display();
     let mut text = heading(context);
     text += "\n== checks\n";
     text += &crate::checks::text(&super::doctor::all(context));
@@ -39,14 +49,18 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &ReportArgs) -> anyhow
         Err(e) => (false, format!("error: {}\n", error_text(&e))),
     };
     let _ = write!(text, "\n== {device}\n{result}\n== trace\n");
-    let written = file.write_all(text.as_bytes()).and_then(|()| append_end(&trace, &mut file));
+    let written = file.write_all(text.as_bytes()).and_then(|()| append_end(&trace, file));
     if own {
         let _ = std::fs::remove_file(&trace);
     }
     let length = written.and_then(|()| file.metadata()).with_context(|| format!("writing {shown}"))?.len();
-    let verdict = if ok { "the device works" } else { "the device does NOT work: the report shows why" };
+    let verdict = match ok {
+        _ if args.no_boot => "the device was not tried",
+        true => "the device boots",
+        false => "the device does NOT work: the report shows why",
+    };
     let out = format!("{shown}: {}; {verdict}\nRead it before you send it.\n", bytes(length));
-    let json = json!({ "file": args.output, "bytes": length, "device": device, "device_works": ok });
+    let json = json!({ "file": args.output, "bytes": length, "device": device, "device_works": (!args.no_boot).then_some(ok) });
     // The report is what was asked for; that the device fails is what it is about.
     Ok(Outcome::new(out, json))
 }

@@ -7,7 +7,7 @@ use crate::spec::DeviceSpec;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) fn run(context: &mut crate::Context<'_>, args: &SmiArgs) -> anyhow::Result<Outcome> {
     let simulated = matches!(context.global.device, DeviceSpec::Sim(_) | DeviceSpec::SimUsb(_));
@@ -29,9 +29,17 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &SmiArgs) -> anyhow::R
             if writeln!(std::io::stdout(), "{line}").is_err() {
                 return Ok(Outcome::new(String::new(), json!(report)));
             }
-            std::thread::sleep(Duration::from_secs_f64(args.interval));
-            if crate::guard::stop_asked() {
-                return Ok(Outcome::new(text(session, &report), json!(report)));
+            let until = Instant::now() + Duration::from_secs_f64(args.interval);
+            loop {
+                if crate::guard::stop_asked() {
+                    return Ok(Outcome::new(text(session, &report), json!(report)));
+                }
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                // In pieces: who asks for the end does not wait for the next look.
+                std::thread::sleep(left.min(Duration::from_millis(100)));
             }
         }
     })

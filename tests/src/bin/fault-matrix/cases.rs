@@ -145,6 +145,10 @@ fn of_messages(gpu: &str, flow: Flow, kind: Kind, known: &mut Known) -> anyhow::
 pub(crate) fn run(gpus: &[String], full: bool, jobs: usize, only: &[String]) -> anyhow::Result<bool> {
     // What panics is told with its case.
     std::panic::set_hook(Box::new(|_| ()));
+    if let Some(unknown) = only.iter().find(|name| !Kind::ALL.iter().any(|k| k.name() == *name)) {
+        let known: Vec<_> = Kind::ALL.iter().map(|k| k.name()).collect();
+        anyhow::bail!("--only {unknown}: the kinds are {}", known.join(", "));
+    }
     let mut good = true;
     let (mut done, mut all) = (0, 0);
     for kind in Kind::ALL {
