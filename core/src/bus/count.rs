@@ -1,6 +1,6 @@
 //! Counts what is done to a device: the cost of a boot, of a copy, of a submission.
 
-use super::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use super::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Window};
 
 /// Accesses to one window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -228,13 +228,5 @@ impl<B: Bus> Bus for Count<B> {
         let result = self.inner.wait_interrupt(timeout_us);
         self.tally(result, |c| c.interrupt_waits += 1)
     }
-    fn reset_bus(&mut self) -> Result<(), BusError> {
-        self.inner.reset_bus()
-    }
-    fn before_reset(&mut self) -> Result<(), BusError> {
-        self.inner.before_reset()
-    }
-    fn after_reset(&mut self) -> Result<(), BusError> {
-        self.inner.after_reset()
-    }
+    delegate_resets!();
 }

@@ -1,36 +1,66 @@
-//! What every decorator passes on unchanged.
+//! What every decorator passes on unchanged, for decorators here and in hosts. The bus inside is
+//! their field `inner`.
 
-/// `Dma` as the inner bus has it.
+/// [`Dma`](crate::bus::Dma) as the inner bus has it; `no_alloc` leaves out what makes and frees memory.
+#[macro_export]
 macro_rules! delegate_dma {
     () => {
-        fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
+        fn dma_alloc(&mut self, len: u64) -> Result<$crate::bus::DmaHandle, $crate::bus::BusError> {
             self.inner.dma_alloc(len)
         }
-        fn dma_pin(&mut self, cpu_addr: usize, len: u64) -> Result<DmaHandle, BusError> {
+        fn dma_pin(
+            &mut self,
+            cpu_addr: usize,
+            len: u64,
+        ) -> Result<$crate::bus::DmaHandle, $crate::bus::BusError> {
             self.inner.dma_pin(cpu_addr, len)
         }
-        fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
+        fn dma_free(&mut self, handle: $crate::bus::DmaHandle) -> Result<(), $crate::bus::BusError> {
             self.inner.dma_free(handle)
         }
-        delegate_dma!(no_alloc);
+        $crate::delegate_dma!(no_alloc);
     };
     (no_alloc) => {
-        fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
+        fn dma_len(&self, handle: $crate::bus::DmaHandle) -> Result<u64, $crate::bus::BusError> {
             self.inner.dma_len(handle)
         }
-        fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
+        fn dma_segment(
+            &self,
+            handle: $crate::bus::DmaHandle,
+            offset: u64,
+        ) -> Result<$crate::bus::Segment, $crate::bus::BusError> {
             self.inner.dma_segment(handle, offset)
         }
-        fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
+        fn dma_read(
+            &mut self,
+            handle: $crate::bus::DmaHandle,
+            offset: u64,
+            buf: &mut [u8],
+        ) -> Result<(), $crate::bus::BusError> {
             self.inner.dma_read(handle, offset, buf)
         }
-        fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        fn dma_write(
+            &mut self,
+            handle: $crate::bus::DmaHandle,
+            offset: u64,
+            data: &[u8],
+        ) -> Result<(), $crate::bus::BusError> {
             self.inner.dma_write(handle, offset, data)
         }
-        fn sync_for_device(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<(), BusError> {
+        fn sync_for_device(
+            &mut self,
+            handle: $crate::bus::DmaHandle,
+            offset: u64,
+            len: u64,
+        ) -> Result<(), $crate::bus::BusError> {
             self.inner.sync_for_device(handle, offset, len)
         }
-        fn sync_for_cpu(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<(), BusError> {
+        fn sync_for_cpu(
+            &mut self,
+            handle: $crate::bus::DmaHandle,
+            offset: u64,
+            len: u64,
+        ) -> Result<(), $crate::bus::BusError> {
             self.inner.sync_for_cpu(handle, offset, len)
         }
         fn peer_vram_base(&self) -> Option<u64> {
@@ -38,6 +68,22 @@ macro_rules! delegate_dma {
         }
         fn peer_vram_len(&self) -> u64 {
             self.inner.peer_vram_len()
+        }
+    };
+}
+
+/// The resets of [`Bus`](crate::bus::Bus) as the inner bus has them.
+#[macro_export]
+macro_rules! delegate_resets {
+    () => {
+        fn reset_bus(&mut self) -> Result<(), $crate::bus::BusError> {
+            self.inner.reset_bus()
+        }
+        fn before_reset(&mut self) -> Result<(), $crate::bus::BusError> {
+            self.inner.before_reset()
+        }
+        fn after_reset(&mut self) -> Result<(), $crate::bus::BusError> {
+            self.inner.after_reset()
         }
     };
 }

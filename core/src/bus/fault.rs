@@ -1,6 +1,6 @@
 //! Makes a working bus fail on demand, so that tests see what the driver does then.
 
-use super::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use super::{Bus, BusError, Clock, Dma, Mmio, Window};
 
 /// What shall go wrong. Accesses are numbered from 0, over all windows; a bulk or grouped access
 /// counts once. Flushes and fences are not counted.
@@ -164,13 +164,5 @@ impl<B: Bus> Bus for Fault<B> {
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         if self.is_gone() { Err(BusError::Gone) } else { self.inner.wait_interrupt(timeout_us) }
     }
-    fn reset_bus(&mut self) -> Result<(), BusError> {
-        self.inner.reset_bus()
-    }
-    fn before_reset(&mut self) -> Result<(), BusError> {
-        self.inner.before_reset()
-    }
-    fn after_reset(&mut self) -> Result<(), BusError> {
-        self.inner.after_reset()
-    }
+    delegate_resets!();
 }

@@ -4,7 +4,7 @@
 //! as rows that can be compared with a trace of another driver. Consecutive reads of one register
 //! (a poll) are one event.
 
-use super::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use super::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Window};
 use core::cell::Cell;
 
 mod json;
@@ -360,13 +360,5 @@ impl<B: Bus, S: TraceSink> Bus for Trace<B, S> {
         self.emit(Event::WaitInterrupt { came });
         Ok(came)
     }
-    fn reset_bus(&mut self) -> Result<(), BusError> {
-        self.inner.reset_bus()
-    }
-    fn before_reset(&mut self) -> Result<(), BusError> {
-        self.inner.before_reset()
-    }
-    fn after_reset(&mut self) -> Result<(), BusError> {
-        self.inner.after_reset()
-    }
+    delegate_resets!();
 }

@@ -7,7 +7,7 @@
 //! `amdgpu_device_mm_access` (amdgpu_device.c). Without this decorator an access beyond the
 //! aperture is refused with [`BusError::OutOfWindow`].
 
-use super::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use super::{Bus, BusError, Clock, Dma, Mmio, Window};
 use crate::discovery::{MM_DATA_REG, MM_INDEX_HI_REG, MM_INDEX_REG};
 
 const MM_INDEX: u64 = MM_INDEX_REG as u64 * 4;
@@ -242,13 +242,5 @@ impl<B: Bus> Bus for SmallBar<B> {
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         self.inner.wait_interrupt(timeout_us)
     }
-    fn reset_bus(&mut self) -> Result<(), BusError> {
-        self.inner.reset_bus()
-    }
-    fn before_reset(&mut self) -> Result<(), BusError> {
-        self.inner.before_reset()
-    }
-    fn after_reset(&mut self) -> Result<(), BusError> {
-        self.inner.after_reset()
-    }
+    delegate_resets!();
 }

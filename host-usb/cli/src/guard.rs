@@ -1,7 +1,7 @@
 //! A bus that ends the work when the user, or the machine, asks for it.
 
 use crate::bus_session::HostBus;
-use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use amdev_core::bus::{Bus, BusError, Clock, Dma, Mmio, Window};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -112,39 +112,7 @@ impl<B: Mmio> Mmio for Guarded<B> {
 }
 
 impl<B: Dma> Dma for Guarded<B> {
-    fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
-        self.inner.dma_alloc(len)
-    }
-    fn dma_pin(&mut self, cpu_addr: usize, len: u64) -> Result<DmaHandle, BusError> {
-        self.inner.dma_pin(cpu_addr, len)
-    }
-    fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
-        self.inner.dma_free(handle)
-    }
-    fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
-        self.inner.dma_len(handle)
-    }
-    fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
-        self.inner.dma_segment(handle, offset)
-    }
-    fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        self.inner.dma_read(handle, offset, buf)
-    }
-    fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        self.inner.dma_write(handle, offset, data)
-    }
-    fn sync_for_device(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<(), BusError> {
-        self.inner.sync_for_device(handle, offset, len)
-    }
-    fn sync_for_cpu(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<(), BusError> {
-        self.inner.sync_for_cpu(handle, offset, len)
-    }
-    fn peer_vram_base(&self) -> Option<u64> {
-        self.inner.peer_vram_base()
-    }
-    fn peer_vram_len(&self) -> u64 {
-        self.inner.peer_vram_len()
-    }
+    amdev_core::delegate_dma!();
 }
 
 impl<B: Bus> Bus for Guarded<B> {
@@ -155,16 +123,8 @@ impl<B: Bus> Bus for Guarded<B> {
         self.check()?;
         self.inner.wait_interrupt(timeout_us)
     }
-    fn reset_bus(&mut self) -> Result<(), BusError> {
-        self.inner.reset_bus()
-    }
     // A reset is not left half-way.
-    fn before_reset(&mut self) -> Result<(), BusError> {
-        self.inner.before_reset()
-    }
-    fn after_reset(&mut self) -> Result<(), BusError> {
-        self.inner.after_reset()
-    }
+    amdev_core::delegate_resets!();
 }
 
 impl<B: HostBus> HostBus for Guarded<B> {

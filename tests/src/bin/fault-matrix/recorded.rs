@@ -2,7 +2,7 @@
 
 use amdev_cli::sim::SimBus;
 use amdev_core::boot::Options;
-use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use amdev_core::bus::{Bus, BusError, Clock, Dma, Mmio, Window};
 use amdev_core::device::Probe;
 use amdev_core::ip::Stage;
 use amdev_sim::SimGpu;
@@ -137,24 +137,7 @@ impl<B: Mmio> Mmio for Watched<B> {
 }
 
 impl<B: Dma> Dma for Watched<B> {
-    fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
-        self.inner.dma_alloc(len)
-    }
-    fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
-        self.inner.dma_free(handle)
-    }
-    fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
-        self.inner.dma_len(handle)
-    }
-    fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
-        self.inner.dma_segment(handle, offset)
-    }
-    fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        self.inner.dma_read(handle, offset, buf)
-    }
-    fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        self.inner.dma_write(handle, offset, data)
-    }
+    amdev_core::delegate_dma!();
 }
 
 impl<B: Bus> Bus for Watched<B> {
@@ -164,13 +147,5 @@ impl<B: Bus> Bus for Watched<B> {
     fn wait_interrupt(&mut self, timeout_us: u64) -> Result<bool, BusError> {
         self.inner.wait_interrupt(timeout_us)
     }
-    fn reset_bus(&mut self) -> Result<(), BusError> {
-        self.inner.reset_bus()
-    }
-    fn before_reset(&mut self) -> Result<(), BusError> {
-        self.inner.before_reset()
-    }
-    fn after_reset(&mut self) -> Result<(), BusError> {
-        self.inner.after_reset()
-    }
+    amdev_core::delegate_resets!();
 }
