@@ -1,6 +1,7 @@
 //! amdev on Linux: the ways to reach a GPU from a Linux machine.
 #![warn(missing_docs)]
 
+mod allocations;
 mod config;
 pub mod doctor;
 mod iova;

@@ -5,6 +5,7 @@ use super::device::{self, ConfigFile, Files, Irqs, Region};
 use super::dma::Allocations;
 use super::sysfs::{Function, Sysfs};
 use super::{OpenError, ioctl};
+use crate::allocations;
 use crate::config::{self, Config as _, Saved};
 use crate::wait::{RealClock, Woken};
 use amdev_cli::bus_session::HostBus;
@@ -200,14 +201,7 @@ impl Mmio for VfioBus {
         self.write(window, offset, data, 1)
     }
     fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
-        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-        let mut done = 0;
-        while done < len {
-            let step = (len - done).min(ZEROS.len() as u64);
-            self.write_bulk(window, offset + done, &ZEROS[..step as usize])?;
-            done += step;
-        }
-        Ok(())
+        allocations::zero(self, window, offset, len)
     }
     // The CPU keeps the order of stores to device memory.
     fn flush(&mut self) -> Result<(), BusError> {
@@ -227,16 +221,16 @@ impl Dma for VfioBus {
         self.dma.free(handle)
     }
     fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
-        self.dma.len(handle)
+        self.dma.table.len(handle)
     }
     fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
         self.dma.segment(handle, offset)
     }
     fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        self.dma.read(handle, offset, buf)
+        self.dma.table.read(handle, offset, buf)
     }
     fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        self.dma.write(handle, offset, data)
+        self.dma.table.write(handle, offset, data)
     }
 }
 

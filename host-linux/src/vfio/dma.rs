@@ -2,29 +2,21 @@
 
 use super::ioctl;
 use super::physical;
+use crate::allocations::{Table, whole_pages};
 use crate::iova::IovaSpace;
 use crate::shared::Mapping;
 use amdev_core::bus::{BusError, DmaHandle, Segment};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use std::collections::BTreeMap;
 use std::fs::File;
-
-/// Smallest unit.
-const PAGE: u64 = 4096;
+use std::sync::Arc;
 
 /// How the device finds an allocation.
-enum Reach {
+pub(super) enum Reach {
     /// Through the IOMMU, from this address on.
     Iova(u64),
     /// At the physical address of each page, as there is no IOMMU.
     Pages(Vec<u64>),
-}
-
-struct Allocation {
-    memory: Mapping,
-    reach: Reach,
-    len: u64,
 }
 
 /// The allocations of a device.
@@ -32,19 +24,18 @@ pub(super) struct Allocations {
     container: File,
     /// `None` without an IOMMU.
     space: Option<IovaSpace>,
-    live: BTreeMap<u32, Allocation>,
-    next_handle: u32,
+    pub(super) table: Table<Reach>,
 }
 
 impl Allocations {
     pub(super) fn new(container: File, space: Option<IovaSpace>) -> Allocations {
-        Allocations { container, space, live: BTreeMap::new(), next_handle: 0 }
+        Allocations { container, space, table: Table::default() }
     }
 
     /// Zeroed memory, mapped here and for the device.
     pub(super) fn alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
         let none = BusError::NoDmaMemory { len };
-        let len = len.checked_next_multiple_of(PAGE).filter(|l| *l > 0).ok_or(none)?;
+        let len = whole_pages(len).ok_or(none)?;
         let memory = Mapping::anonymous(usize::try_from(len).map_err(|_| none)?).map_err(|_| none)?;
         let reach = match &mut self.space {
             None => {
@@ -60,15 +51,11 @@ impl Allocations {
                 Reach::Iova(iova)
             }
         };
-        let handle = DmaHandle(self.next_handle);
-        self.next_handle = self.next_handle.wrapping_add(1);
-        self.live.insert(handle.0, Allocation { memory, reach, len });
-        Ok(handle)
+        Ok(self.table.insert(Arc::new(memory), reach, len))
     }
 
     pub(super) fn free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
-        self.find(handle, 0, 0)?;
-        let Some(gone) = self.live.remove(&handle.0) else { return Ok(()) };
+        let gone = self.table.remove(handle)?;
         if let (Reach::Iova(iova), Some(space)) = (&gone.reach, &mut self.space) {
             if let Err(e) = ioctl::unmap(&self.container, *iova, gone.len) {
                 // The device may still reach it: nobody else gets it.
@@ -80,17 +67,8 @@ impl Allocations {
         Ok(())
     }
 
-    fn find(&self, handle: DmaHandle, offset: u64, len: u64) -> Result<&Allocation, BusError> {
-        let inside = |a: &&Allocation| offset.checked_add(len).is_some_and(|end| end <= a.len);
-        self.live.get(&handle.0).filter(inside).ok_or(BusError::BadDmaRange { handle, offset, len })
-    }
-
-    pub(super) fn len(&self, handle: DmaHandle) -> Result<u64, BusError> {
-        Ok(self.find(handle, 0, 0)?.len)
-    }
-
     pub(super) fn segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
-        let a = self.find(handle, offset, 1)?;
+        let a = self.table.find(handle, offset, 1)?;
         match &a.reach {
             Reach::Iova(iova) => Ok(Segment { addr: iova + offset, len: a.len - offset }),
             Reach::Pages(pages) => {
@@ -98,21 +76,6 @@ impl Allocations {
                 segment.ok_or(BusError::BadDmaRange { handle, offset, len: 1 })
             }
         }
-    }
-
-    pub(super) fn read(&self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        let a = self.find(handle, offset, buf.len() as u64)?;
-        a.memory.read(offset as usize, buf);
-        // What follows is read after it: a signal, then what it stands for.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-        Ok(())
-    }
-
-    pub(super) fn write(&self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        let a = self.find(handle, offset, data.len() as u64)?;
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        a.memory.write(offset as usize, data);
-        Ok(())
     }
 }
 
@@ -160,7 +123,7 @@ mod tests {
         let file = File::open("/dev/null").unwrap();
         let mut a = Allocations::new(file, Some(IovaSpace::new(&[0..=u64::MAX])));
         assert_eq!(a.alloc(4096), Err(BusError::Os(Errno::NOTTY.raw_os_error())));
-        assert!(a.live.is_empty());
+        assert!(a.table.is_empty());
         assert_eq!(a.alloc(0), Err(BusError::NoDmaMemory { len: 0 }));
     }
 }

@@ -4,6 +4,7 @@ use super::client::{Client, Failure, MAX_REPLY};
 use super::dma::Allocations;
 use super::region::{CONFIG, Region};
 use super::wire::{Command, u32_at, words};
+use crate::allocations;
 use crate::config::{self, Config, Saved};
 use crate::owner::Owner;
 use crate::wait::{Msi, RealClock, Woken};
@@ -255,14 +256,7 @@ impl Mmio for VfioUserBus {
         self.write_to(window, offset, data, 1)
     }
     fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
-        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-        let mut done = 0;
-        while done < len {
-            let step = (len - done).min(ZEROS.len() as u64);
-            self.write_bulk(window, offset + done, &ZEROS[..step as usize])?;
-            done += step;
-        }
-        Ok(())
+        allocations::zero(self, window, offset, len)
     }
     fn read_group(&mut self, window: Window, offsets: &[u64], out: &mut [u32]) -> Result<(), BusError> {
         for offset in offsets {
@@ -286,20 +280,20 @@ impl Dma for VfioUserBus {
         self.dma.alloc(&mut self.client, len)?.ok_or(BusError::NoDmaMemory { len })
     }
     fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
-        self.dma.len(handle)?;
-        Ok(self.dma.free(&mut self.client, handle)?)
+        let gone = self.dma.table.remove(handle)?;
+        Ok(self.dma.free(&mut self.client, &gone)?)
     }
     fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
-        self.dma.len(handle)
+        self.dma.table.len(handle)
     }
     fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
         self.dma.segment(handle, offset)
     }
     fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        self.dma.read(handle, offset, buf)
+        self.dma.table.read(handle, offset, buf)
     }
     fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        self.dma.write(handle, offset, data)
+        self.dma.table.write(handle, offset, data)
     }
 }
 
