@@ -13,7 +13,7 @@ use std::ops::Range;
 use amdev_core::bus::Segment;
 use amdev_core::mm::pte::PteFormat;
 use amdev_core::mm::tlsf::Block;
-use amdev_core::mm::vm::{AllocOptions, Booting, MapFlags, Running, VaRange, Vm, VmConfig, VmError};
+use amdev_core::mm::vm::{AllocOptions, Booting, Running, VaRange, Vm, VmConfig, VmError};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ mod flags;
 pub mod model;
 
 use flags::flag_table;
-use model::{Attr, Page, Pages, read_tables};
+use model::{Attr, Pages, read_tables};
 
 const PAGE: u64 = 0x1000;
 
@@ -487,21 +487,4 @@ fn same_kind(ours: &VmError<Injected>, theirs: &str) -> bool {
 
 fn used<P: amdev_core::mm::vm::Phase>(vm: &Vm<'_, P>) -> u64 {
     [vm.pool(), vm.boot_region()].iter().map(|t| t.range().end - t.range().start - t.free_bytes()).sum()
-}
-
-impl Attr {
-    fn map_flags(self) -> MapFlags {
-        let mut flags = MapFlags::empty();
-        flags.set(MapFlags::SYSTEM, self.system);
-        flags.set(MapFlags::SNOOPED, self.snooped);
-        flags.set(MapFlags::UNCACHED, self.uncached);
-        flags
-    }
-}
-
-/// A page of the models, for messages.
-impl std::fmt::Display for Page {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#x} bytes at {:#x}, {:?}, fragment {}", self.size, self.pa, self.attr, self.fragment)
-    }
 }

@@ -51,14 +51,16 @@ const FAULTS: &[Fault] = &[
         6,
         "PSP command and frame are flushed before the write pointer moves, which wraps",
         &[
-            "core/src/ip/tests.rs::the_hdp_is_flushed_before_the_psp_write_pointer_moves",
-            "core/src/ip/tests.rs::the_last_frame_of_the_psp_ring_stands_at_0xffc0_and_the_next_at_0",
+            "core/src/ip/tests/psp_commands.rs::the_hdp_is_flushed_before_the_psp_write_pointer_moves",
+            "core/src/ip/tests/psp_commands.rs::the_last_frame_of_the_psp_ring_stands_at_0xffc0_and_the_next_at_0",
         ],
     ),
     (
         7,
         "an image is copied into the message buffer as it is, and never beyond the buffer's end",
-        &["core/src/ip/tests.rs::an_image_fills_the_message_buffer_to_its_own_end_and_no_further"],
+        &[
+            "core/src/ip/tests/psp_commands.rs::an_image_fills_the_message_buffer_to_its_own_end_and_no_further",
+        ],
     ),
     (
         8,

@@ -1,11 +1,13 @@
-//! The table of an entry's flags at each level.
+//! The table of an entry's flags at each level, and the flags that a mapping is asked for with.
 
 use std::collections::BTreeSet;
 
 use amdev_core::mm::pte::{Entry, Kind, Level, Mtype, PteFlags, PteFormat};
+use amdev_core::mm::vm::MapFlags;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::model::Attr;
 use crate::golden_tlsf::{hex, list};
 use crate::verdict::Verdict;
 
@@ -57,4 +59,15 @@ pub(super) fn flag_table(name: &str, format: PteFormat, table: &Value, verdict: 
     }
     verdict.row(&format!("{name} pte_flags"), missing);
     Ok(())
+}
+
+impl Attr {
+    /// What a mapping is asked for with.
+    pub(super) fn map_flags(self) -> MapFlags {
+        let mut flags = MapFlags::empty();
+        flags.set(MapFlags::SYSTEM, self.system);
+        flags.set(MapFlags::SNOOPED, self.snooped);
+        flags.set(MapFlags::UNCACHED, self.uncached);
+        flags
+    }
 }

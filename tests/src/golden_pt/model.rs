@@ -354,3 +354,10 @@ pub fn recorded_tables(value: &Value, format: PteFormat, base: u64) -> Result<Ta
     }
     Ok(tables)
 }
+
+/// For messages.
+impl std::fmt::Display for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x} bytes at {:#x}, {:?}, fragment {}", self.size, self.pa, self.attr, self.fragment)
+    }
+}

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 mod firmware;
+mod judge;
 mod windows;
 
 /// An access of the trace. Keys are dword addresses, those of indirect accesses with bit 32 set.
@@ -226,7 +227,7 @@ impl ReplayBus {
         let left = self.rows.get(self.at..).unwrap_or(&[]);
         let left = left.iter().filter(|r| matches!(r, Row::Write { .. })).count();
         if left > 0 && !self.try_missing(None) {
-            let next = self.next_write().map(|(_, addr, value)| self.describe(addr, value));
+            let next = self.writes().next().map(|(_, addr, value)| self.describe(addr, value));
             self.differences.push(format!("{left} writes of the trace were not made; next: {next:?}"));
         }
     }
@@ -275,8 +276,9 @@ impl ReplayBus {
         self.recorded.get(&place).or_else(|| self.written.get(&place)).copied()
     }
 
-    fn next_write(&self) -> Option<(usize, u32, u32)> {
-        self.rows.iter().enumerate().skip(self.at).find_map(|(i, row)| match row {
+    /// The writes still to come: row, address, value.
+    fn writes(&self) -> impl Iterator<Item = (usize, u32, u32)> {
+        self.rows.iter().enumerate().skip(self.at).filter_map(|(i, row)| match row {
             Row::Write { addr, value, .. } => Some((i, *addr, *value)),
             Row::Read { .. } => None,
         })
@@ -300,33 +302,15 @@ impl ReplayBus {
         self.at = end + 1;
     }
 
-    fn use_deviation(&mut self, id: &str, count: usize) {
-        *self.used.entry(id.to_owned()).or_default() += count;
-    }
-
-    /// The deviations that apply to this trace.
-    fn applicable(&self) -> Vec<(String, DeviationRow)> {
-        let entries = self.deviations.entries.iter().filter(|e| e.expected(&self.name) > 0);
-        entries.flat_map(|e| e.rows.iter().map(|row| (e.id.clone(), row.clone()))).collect()
-    }
-
-    fn translate(&mut self, addr: u32, value: u32, to_ours: bool) -> u32 {
-        for (id, row) in self.applicable() {
-            if let DeviationRow::Translate { register, ours, theirs } = row {
-                let (from, to) = if to_ours { (theirs, ours) } else { (ours, theirs) };
-                if value == from && self.is(addr, &register) {
-                    self.use_deviation(&id, 1);
-                    return to;
-                }
-            }
-        }
-        value
+    /// The key of an access: what stands behind the index where it goes to the data register.
+    fn key_of(&self, addr: u32) -> u64 {
+        let is_data = self.regs.addr(r::BIF_BX_PF0_RSMU_DATA) == Ok(addr);
+        if is_data { INDIRECT | u64::from(self.indirect) } else { u64::from(addr) }
     }
 
     fn read_register(&mut self, addr: u32) -> u32 {
         self.reads += 1;
-        let is_data = self.regs.addr(r::BIF_BX_PF0_RSMU_DATA) == Ok(addr);
-        let key = if is_data { INDIRECT | u64::from(self.indirect) } else { u64::from(addr) };
+        let key = self.key_of(addr);
         let bank = self.bank_of(key);
         for row in self.rows.iter_mut().skip(self.at) {
             if let Row::Read { key: k, first, left, last } = row
@@ -351,126 +335,6 @@ impl ReplayBus {
         self.translate(addr, value, true)
     }
 
-    /// Skips writes of the trace that a deviation says we do not make. `ours` is the write that did
-    /// not fit.
-    fn try_missing(&mut self, ours: Option<(u32, u32)>) -> bool {
-        for (id, row) in self.applicable() {
-            let DeviationRow::Missing { rows } = row else { continue };
-            let upcoming: Vec<(usize, u32, u32)> = self
-                .rows
-                .iter()
-                .enumerate()
-                .skip(self.at)
-                .filter_map(|(i, row)| match row {
-                    Row::Write { addr, value, .. } => Some((i, *addr, *value)),
-                    Row::Read { .. } => None,
-                })
-                .take(rows.len() + 1)
-                .collect();
-            let fits = upcoming.len() >= rows.len()
-                && rows.iter().zip(&upcoming).all(|(row, (_, addr, value))| {
-                    self.is(*addr, &row.register) && row.value.is_none_or(|v| v == *value)
-                });
-            let then = upcoming.get(rows.len()).map(|(_, addr, _)| *addr);
-            if !fits || (ours.is_some() && then != ours.map(|(addr, _)| addr)) {
-                continue;
-            }
-            if let Some((last, ..)) = upcoming.get(rows.len() - 1) {
-                for (_, addr, _) in upcoming.iter().take(rows.len()) {
-                    if self.is(*addr, "PSP_C2PMSG_35") {
-                        self.psp.components.pop_front();
-                        self.psp.messages.pop_front();
-                    }
-                }
-                self.pass(*last);
-                self.matched += rows.len();
-                self.use_deviation(&id, rows.len());
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Compares a write with the trace. Whether it is one of the trace's.
-    fn judge(&mut self, addr: u32, value: u32) -> Result<bool, BusError> {
-        let Some((i, expected_addr, expected)) = self.next_write() else {
-            for (id, row) in self.applicable() {
-                if matches!(row, DeviationRow::Continues {}) {
-                    self.use_deviation(&id, 1);
-                    self.ended = true;
-                    return Err(BusError::Unsupported("go on where the reference gave up"));
-                }
-            }
-            if !self.try_extra(addr, value, None) {
-                let what = self.describe(addr, value);
-                self.differences.push(format!("extra write after the trace's end: {what}"));
-            }
-            return Ok(false);
-        };
-        let theirs = self.translate(addr, value, false);
-        if (addr, theirs) == (expected_addr, expected) {
-            self.pass(i);
-            self.matched += 1;
-            return Ok(true);
-        }
-        if self.try_missing(Some((addr, value))) {
-            return self.judge(addr, value);
-        }
-        if self.try_extra(addr, value, Some(expected_addr)) {
-            return Ok(false);
-        }
-        if addr == expected_addr {
-            let covered = self.applicable().into_iter().find_map(|(id, row)| match row {
-                DeviationRow::Value { register, mask, ours, theirs }
-                    if self.is(addr, &register)
-                        && (value ^ expected) & !mask == 0
-                        && value & mask == ours
-                        && expected & mask == theirs =>
-                {
-                    Some(id)
-                }
-                _ => None,
-            });
-            self.pass(i);
-            match covered {
-                Some(id) => {
-                    self.matched += 1;
-                    self.use_deviation(&id, 1);
-                }
-                None => {
-                    let what = self.describe(addr, value);
-                    self.differences.push(format!("row {i}: {what}, the reference writes {expected:#x}"));
-                }
-            }
-            return Ok(true);
-        }
-        let (ours, theirs) = (self.describe(addr, value), self.describe(expected_addr, expected));
-        self.differences.push(format!("row {i}: {ours}, the reference writes {theirs}"));
-        // Find the place again, if it is near.
-        let near = self.rows.iter().enumerate().skip(i).take(40).find_map(|(k, row)| match row {
-            Row::Write { addr: a, value: v, .. } if (*a, *v) == (addr, value) => Some(k),
-            _ => None,
-        });
-        if let Some(k) = near {
-            self.pass(k);
-        }
-        Ok(near.is_some())
-    }
-
-    fn try_extra(&mut self, addr: u32, value: u32, next: Option<u32>) -> bool {
-        for (id, row) in self.applicable() {
-            if let DeviationRow::Extra { register, value: wanted, before } = row
-                && self.is(addr, &register)
-                && wanted.is_none_or(|v| v == value)
-                && before.is_none_or(|b| next.is_some_and(|next| self.is(next, &b)))
-            {
-                self.use_deviation(&id, 1);
-                return true;
-            }
-        }
-        false
-    }
-
     fn note_mailbox(&mut self, addr: u32, value: u32, write: bool) {
         if let Some(reg) = self.names.get(&addr).filter(|r| r.name().starts_with("MP1_SMN_C2PMSG")) {
             self.mailbox.push((*reg, value, write));
@@ -485,11 +349,7 @@ impl ReplayBus {
             self.known(key).unwrap_or_else(|| self.before(key))
         });
         let recorded = self.judge(addr, value)?;
-        let key = if self.regs.addr(r::BIF_BX_PF0_RSMU_DATA) == Ok(addr) {
-            INDIRECT | u64::from(self.indirect)
-        } else {
-            u64::from(addr)
-        };
+        let key = self.key_of(addr);
         let bank = self.bank_of(key);
         self.written.insert((key, bank), value);
         if self.regs.addr(r::BIF_BX_PF0_RSMU_INDEX) == Ok(addr) {
