@@ -1,24 +1,11 @@
 //! The `amdev` command as a person calls it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-fn amdev(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_amdev"))
-        .args(args)
-        .env_remove("AMDEV_DEVICE")
-        .env_remove("AMDEV_FIRMWARE")
-        .output()
-        .expect("the command starts")
-}
+mod common;
 
-fn stdout(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-fn stderr(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stderr).into_owned()
-}
+use common::{amdev, stderr, stdout};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests").join(name)

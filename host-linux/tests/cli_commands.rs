@@ -1,38 +1,17 @@
 //! Commands of `amdev`, their exit codes and what they say with `--json`.
 
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_amdev"));
-    command.args(args).env_remove("AMDEV_DEVICE").env_remove("AMDEV_FIRMWARE");
-    command
-}
+mod common;
 
-fn amdev(args: &[&str]) -> Output {
-    command(args).output().expect("the command starts")
-}
-
-fn stderr(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stderr).into_owned()
-}
-
-fn stdout(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
+use common::{amdev, command, fill, stderr, stdout};
 
 fn json(args: &[&str]) -> Value {
     let out = amdev(&[&["--json"], args].concat());
     let text = stdout(&out);
     assert_eq!(text.lines().count(), 1, "{args:?}: {text}{}", stderr(&out));
     serde_json::from_str(&text).unwrap()
-}
-
-fn fill() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/co/fill.gfx1100.v5.O2.co");
-    path.to_str().unwrap().to_owned()
 }
 
 #[test]

@@ -1,29 +1,11 @@
 //! `amdev` and files: what a person names may be anything, and nothing that is there is lost.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-fn amdev(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_amdev"))
-        .args(args)
-        .env_remove("AMDEV_DEVICE")
-        .env_remove("AMDEV_FIRMWARE")
-        .output()
-        .expect("the command starts")
-}
+mod common;
 
-fn stderr(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stderr).into_owned()
-}
-
-fn stdout(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-fn fill() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/co/fill.gfx1100.v5.O2.co");
-    path.to_str().unwrap().to_owned()
-}
+use common::{amdev, command, fill, stderr, stdout};
 
 fn at(dir: &tempfile::TempDir, name: &str) -> (PathBuf, String) {
     let path = dir.path().join(name);
@@ -93,13 +75,7 @@ fn outputs_are_checked_before_the_device_is_touched() {
 #[test]
 fn notes_that_cannot_be_written_end_nothing() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let out = Command::new(env!("CARGO_BIN_EXE_amdev"))
-        .args(["-vv", "demo"])
-        .env_remove("AMDEV_DEVICE")
-        .env_remove("AMDEV_FIRMWARE")
-        .stderr(full)
-        .output()
-        .unwrap();
+    let out = command(&["-vv", "demo"]).stderr(full).output().unwrap();
     assert_eq!(out.status.code(), Some(0));
     assert!(stdout(&out).contains(" 0 wrong"), "{}", stdout(&out));
 }

@@ -3,22 +3,12 @@
 use amdev_fw::{Versions, synthetic};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+
+mod common;
+
+use common::{amdev, stderr};
 
 const GPUS: [&str; 5] = ["navi31", "navi32", "navi33", "navi44", "navi48"];
-
-fn amdev(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_amdev"))
-        .args(args)
-        .env_remove("AMDEV_DEVICE")
-        .env_remove("AMDEV_FIRMWARE")
-        .output()
-        .expect("the command starts")
-}
-
-fn stderr(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stderr).into_owned()
-}
 
 /// The JSON object that a command prints, which must end with this exit code.
 fn json(code: i32, args: &[&str]) -> Value {

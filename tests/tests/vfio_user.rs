@@ -2,11 +2,15 @@
 //! killed at any time.
 
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
+
+#[path = "../sim/tests/served/mod.rs"]
+mod served;
+
+use served::Server;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -45,12 +49,6 @@ fn binary(name: &str) -> PathBuf {
     dir.join(name)
 }
 
-struct Server {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-    socket: PathBuf,
-}
-
 impl Server {
     fn start(name: &str, gpu: &str) -> Server {
         let socket = std::env::temp_dir().join(format!("amdev-{name}-{}.sock", std::process::id()));
@@ -58,30 +56,11 @@ impl Server {
     }
 
     fn at(socket: PathBuf, gpu: &str) -> Server {
-        let mut child = Command::new(binary("amdev-sim"))
-            .args(["serve", "--gpu", gpu, "--socket"])
-            .arg(&socket)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert!(line.starts_with("serving "), "{line}");
-        Server { child, out, socket }
+        Server::spawn(Command::new(binary("amdev-sim")).args(["serve", "--gpu", gpu, "--socket"]), socket)
     }
 
     fn amdev(&self, args: &[&str]) -> Command {
         amdev(&format!("vfio-user:{}", self.socket.display()), args)
-    }
-
-    /// Ends it; what the device has seen.
-    fn stop(mut self) -> Value {
-        signal(&self.child, "TERM");
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
     }
 
     /// Ends it, and wants a driver without fault.
@@ -90,19 +69,6 @@ impl Server {
         assert_eq!(account["violations"], Value::Array(Vec::new()));
         account
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.socket);
-    }
-}
-
-fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(status.unwrap().success());
 }
 
 fn amdev(device: &str, args: &[&str]) -> Command {

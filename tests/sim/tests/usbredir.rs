@@ -3,42 +3,25 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+
+mod served;
+
+use served::Server;
 
 /// What QEMU announces.
 const QEMU: u32 = 0xff;
 const STREAMS_MASK: u32 = 0xa0004;
 
-struct Server {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-    socket: PathBuf,
-}
-
 impl Server {
     fn start(name: &str, gpu: &str, bridge: &str) -> Server {
         let socket = std::env::temp_dir().join(format!("amdev-usb-{name}-{}.sock", std::process::id()));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_amdev-sim"))
-            .args(["usb", "--gpu", gpu, "--bridge", bridge, "--socket"])
-            .arg(&socket)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert!(line.starts_with("serving "), "{line}");
-        Server { child, out, socket }
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amdev-sim"));
+        command.args(["usb", "--gpu", gpu, "--bridge", bridge, "--socket"]).stderr(Stdio::null());
+        Server::spawn(&mut command, socket)
     }
 
     fn raw(&self) -> Client {
@@ -54,24 +37,6 @@ impl Server {
         let kinds: Vec<u32> = (0..3).map(|_| c.read().kind).collect();
         assert_eq!(kinds, [5, 4, 1], "endpoints, interface, then the device");
         c
-    }
-
-    /// SIGTERM; what it printed last.
-    fn stop(mut self) -> serde_json::Value {
-        self.signal("-TERM");
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        assert!(!self.socket.exists(), "the socket is taken away");
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -341,10 +306,10 @@ fn a_pulled_cable_is_told_and_a_plugged_one_comes_anew() {
     let waits = c.bulk(0x83, 3, 64, &[]);
     // Let it arrive before the cable goes.
     assert_eq!(c.control(0x80, 8, 0, 0, 1), (0, vec![1]));
-    server.signal("-USR1");
+    server.signal("USR1");
     assert_eq!(c.end(waits), (3, 0, vec![]), "the device is gone");
     assert_eq!(c.read().kind, 2);
-    server.signal("-USR1");
+    server.signal("USR1");
     assert_eq!([c.read().kind, c.read().kind, c.read().kind], [5, 4, 1]);
     c.uas();
     c.e5(0x4000, 3);

@@ -3,28 +3,23 @@
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
-use std::io::{BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+mod client;
+#[path = "../served/mod.rs"]
+mod served;
+
+use client::{Client, access, map, region, unmap, version, words};
+use served::Server;
 
 const EINVAL: u32 = 22;
 const EEXIST: u32 = 17;
 const ENOTSUP: u32 = 95;
-
-struct Server {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-    socket: PathBuf,
-}
 
 impl Server {
     fn start(name: &str, gpu: &str) -> Server {
@@ -33,24 +28,13 @@ impl Server {
     }
 
     fn at(socket: PathBuf, gpu: &str) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_amdev-sim"))
-            .args(["serve", "--gpu", gpu, "--socket"])
-            .arg(&socket)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert!(line.starts_with("serving "), "{line}");
-        Server { child, out, socket }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amdev-sim"));
+        command.args(["serve", "--gpu", gpu, "--socket"]).stderr(Stdio::null());
+        Server::spawn(&mut command, socket)
     }
 
     fn raw(&self) -> Client {
-        let socket = UnixStream::connect(&self.socket).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client { socket, id: 0 }
+        Client::connect(&self.socket)
     }
 
     /// A client that has agreed on the version.
@@ -59,157 +43,6 @@ impl Server {
         assert_eq!(c.ask(1, &version("{}")).error, 0);
         c
     }
-
-    /// SIGTERM; what it printed last.
-    fn stop(mut self) -> serde_json::Value {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        assert!(!self.socket.exists(), "the socket is taken away");
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.socket);
-    }
-}
-
-struct Reply {
-    id: u16,
-    command: u16,
-    flags: u32,
-    error: u32,
-    data: Vec<u8>,
-    fds: Vec<OwnedFd>,
-}
-
-impl Reply {
-    fn u32(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.data[at..at + 4].try_into().unwrap())
-    }
-    fn u64(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.data[at..at + 8].try_into().unwrap())
-    }
-}
-
-struct Client {
-    socket: UnixStream,
-    id: u16,
-}
-
-impl Client {
-    fn message(&mut self, command: u16, flags: u32, size: u32, data: &[u8]) -> Vec<u8> {
-        self.id += 1;
-        let mut m = Vec::new();
-        m.extend(self.id.to_le_bytes());
-        m.extend(command.to_le_bytes());
-        m.extend(size.to_le_bytes());
-        m.extend(flags.to_le_bytes());
-        m.extend([0; 4]);
-        m.extend(data);
-        m
-    }
-
-    fn send_fds(&mut self, command: u16, data: &[u8], fds: &[BorrowedFd<'_>]) {
-        let m = self.message(command, 0, 16 + data.len() as u32, data);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-        }
-        let sent = sendmsg(self.socket.as_fd(), &[IoSlice::new(&m)], &mut control, SendFlags::empty());
-        assert_eq!(sent, Ok(m.len()));
-    }
-
-    fn send(&mut self, command: u16, data: &[u8]) {
-        self.send_fds(command, data, &[]);
-    }
-
-    fn receive(&mut self) -> Reply {
-        let mut head = [0; 16];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut iov = [IoSliceMut::new(&mut head)];
-        let got = recvmsg(self.socket.as_fd(), &mut iov, &mut control, RecvFlags::WAITALL).unwrap();
-        assert_eq!(got.bytes, 16, "the server went away");
-        let mut fds = Vec::new();
-        for m in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = m {
-                fds.extend(rights);
-            }
-        }
-        let field = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap());
-        let mut data = vec![0; field(4) as usize - 16];
-        self.socket.read_exact(&mut data).unwrap();
-        let (flags, error) = (field(8), field(12));
-        assert_eq!(
-            flags,
-            if error == 0 { 1 } else { 0x21 },
-            "a reply, with the error bit if it has an errno"
-        );
-        assert!(error == 0 || data.is_empty(), "an error is the header alone");
-        Reply { id: field(0) as u16, command: (field(0) >> 16) as u16, flags, error, data, fds }
-    }
-
-    fn ask_fds(&mut self, command: u16, data: &[u8], fds: &[BorrowedFd<'_>]) -> Reply {
-        self.send_fds(command, data, fds);
-        let reply = self.receive();
-        assert_eq!((reply.id, reply.command), (self.id, command), "id and command are echoed");
-        reply
-    }
-
-    fn ask(&mut self, command: u16, data: &[u8]) -> Reply {
-        self.ask_fds(command, data, &[])
-    }
-
-    fn read(&mut self, region: u32, offset: u64, count: u32) -> Result<Vec<u8>, u32> {
-        let reply = self.ask(9, &access(region, offset, count, &[]));
-        if reply.error != 0 {
-            return Err(reply.error);
-        }
-        assert_eq!(reply.data[..16], access(region, offset, count, &[])[..]);
-        assert_eq!(reply.data.len(), 16 + count as usize);
-        Ok(reply.data[16..].to_vec())
-    }
-
-    fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), u32> {
-        let reply = self.ask(10, &access(region, offset, data.len() as u32, data));
-        if reply.error != 0 {
-            return Err(reply.error);
-        }
-        assert_eq!(reply.data, access(region, offset, data.len() as u32, &[]));
-        Ok(())
-    }
-}
-
-fn version(json: &str) -> Vec<u8> {
-    [&[0, 0, 0, 0], json.as_bytes(), &[0]].concat()
-}
-
-fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
-    [&offset.to_le_bytes()[..], &region.to_le_bytes(), &count.to_le_bytes(), data].concat()
-}
-
-fn words(w: &[u32]) -> Vec<u8> {
-    w.iter().flat_map(|w| w.to_le_bytes()).collect()
-}
-
-fn map(flags: u32, offset: u64, iova: u64, size: u64) -> Vec<u8> {
-    [words(&[32, flags]), [offset, iova, size].iter().flat_map(|v| v.to_le_bytes()).collect()].concat()
-}
-
-fn unmap(flags: u32, iova: u64, size: u64) -> Vec<u8> {
-    [words(&[24, flags]), [iova, size].iter().flat_map(|v| v.to_le_bytes()).collect()].concat()
-}
-
-fn region(argsz: u32, index: u32) -> Vec<u8> {
-    words(&[argsz, 0, index, 0, 0, 0, 0, 0])
 }
 
 fn memfd(len: u64) -> OwnedFd {
