@@ -58,14 +58,20 @@ private_lists() {
     timeout 300 "$PWD/tests/fetch.sh" apt-update "$apt" >"$apt/log" 2>&1 || true
 }
 
+# Downloads a package (NAME or NAME=VERSION) into an empty folder $work. Argument: package.
+download() {
+    rm -rf "$work"
+    mkdir -p "$work"
+    (cd "$work" && private_apt apt-get download "$1") >"$apt/log" 2>&1 ||
+        skip "downloading $1 failed: $(tail -n 1 "$apt/log")"
+}
+
 # Fetches one version into a folder of its own. Arguments: version.
 fetch_firmware() {
     [ ! -d "$fetch/firmware/$1/amdgpu" ] || return 0
     work=$fetch/firmware.part
-    rm -rf "$work"
+    download "firmware-amd-graphics=$1"
     mkdir -p "$work/unpacked" "$fetch/firmware"
-    (cd "$work" && private_apt apt-get download "firmware-amd-graphics=$1") >"$apt/log" 2>&1 ||
-        skip "downloading firmware-amd-graphics $1 failed: $(tail -n 1 "$apt/log")"
     dpkg-deb -x "$work"/firmware-amd-graphics_*.deb "$work/unpacked"
     found=$(find "$work/unpacked" -type d -path '*/firmware/amdgpu' | head -n 1)
     [ -n "$found" ] || skip "firmware-amd-graphics $1 has no folder amdgpu"
@@ -125,11 +131,8 @@ rust_src() {
         grep "^$version[+-]" | head -n 1 || true)
     [ -n "$package" ] || skip "no matching rust-src: Debian has none of Rust $version"
     work=$fetch/rust-src.part
-    rm -rf "$work"
-    mkdir -p "$work" "$fetch/rust-src"
-    (cd "$work" && private_apt apt-get download "rust-src=$package") >"$apt/log" 2>&1 ||
-        skip "no matching rust-src: downloading $package failed: $(tail -n 1 "$apt/log")"
-    mkdir -p "$work/$version"
+    download "rust-src=$package"
+    mkdir -p "$work/$version" "$fetch/rust-src"
     dpkg-deb --fsys-tarfile "$work"/rust-src_*.deb |
         tar -x -C "$work/$version" --strip-components=4 "./usr/src/rustc-$version/library"
     mv "$work/$version" "$fetch/rust-src/$version"
@@ -142,10 +145,7 @@ linux() {
     [ ! -d "$fetch/linux/drivers" ] || return 0
     private_lists main trixie
     work=$fetch/linux.part
-    rm -rf "$work"
-    mkdir -p "$work"
-    (cd "$work" && private_apt apt-get download linux-source-6.12) >"$apt/log" 2>&1 ||
-        skip "downloading linux-source-6.12 failed: $(tail -n 1 "$apt/log")"
+    download linux-source-6.12
     dpkg-deb --fsys-tarfile "$work"/linux-source-6.12_*.deb |
         tar -x -O ./usr/src/linux-source-6.12.tar.xz |
         tar -x -J -C "$work" --strip-components=1 linux-source-6.12/drivers/gpu/drm/amd
@@ -159,10 +159,7 @@ rocblas() {
     [ ! -e "$fetch/rocblas/Kernels.so-000-gfx1100.hsaco" ] || return 0
     private_lists main trixie
     work=$fetch/rocblas.part
-    rm -rf "$work"
-    mkdir -p "$work"
-    (cd "$work" && private_apt apt-get download librocblas0) >"$apt/log" 2>&1 ||
-        skip "downloading librocblas0 failed: $(tail -n 1 "$apt/log")"
+    download librocblas0
     dpkg-deb --fsys-tarfile "$work"/librocblas0_*.deb |
         tar -x -C "$work" --transform 's,.*/,,' --wildcards '*/Kernels.so-000-gfx1100.hsaco' || true
     rm "$work"/*.deb
@@ -199,10 +196,8 @@ guest() {
         cut -d ' ' -f 1 | sort -V | tail -n 1)
     [ -n "$package" ] || skip "the archive has no kernel 6.12 for a guest"
     work=$fetch/guest.part
-    rm -rf "$work"
+    download "$package"
     mkdir -p "$work/root"
-    (cd "$work" && private_apt apt-get download "$package") >"$apt/log" 2>&1 ||
-        skip "downloading $package failed: $(tail -n 1 "$apt/log")"
     dpkg-deb -x "$work"/linux-image-*.deb "$work/root"
     mkdir "$work/done"
     mv "$work"/root/boot/vmlinuz-* "$work/done/vmlinuz"

@@ -15,6 +15,7 @@ fetch=$PWD/target/fetch
 # shellcheck source=tests/bare/qemu.sh
 . tests/bare/qemu.sh
 work=$(mktemp -d)
+programs=$CARGO_TARGET_DIR/release
 sim=
 trap '[ -z "$sim" ] || kill "$sim" 2>/dev/null; rm -rf "$work"' EXIT
 
@@ -50,25 +51,10 @@ passed=0 failed=0
 
 # run NAME QEMU-ARGUMENTS...: a GPU, and a machine with it.
 run() {
-    local name=$1 socket=$work/$1.sock log=$work/$1.log status start=$SECONDS
+    local name=$1 log=$work/$1.log start=$SECONDS
     shift
-    "$CARGO_TARGET_DIR/release/amdev-sim" serve --gpu navi31,map=on --socket "$socket" >"$work/$name.sim" 2>&1 &
-    sim=$!
-    for _ in $(seq 100); do [ -S "$socket" ] && break; sleep 0.05; done
-    # The GPU reaches the memory over a shared file; a root port, so that it has PCIe's whole
-    # configuration space.
-    timeout 60 bash -c '. tests/bare/qemu.sh; qemu "$@"' qemu \
-        -nodefaults -no-user-config -display none -vga none -monitor none -serial stdio -no-reboot \
-        -m 1024 -smp 1 -object memory-backend-memfd,id=ram,size=1024M,share=on \
-        -machine q35,memory-backend=ram -accel tcg -cpu max \
-        -device isa-debug-exit,iobase=0xf4,iosize=0x04 \
-        -device pcie-root-port,id=rp1,bus=pcie.0,chassis=1 \
-        -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"'"$socket"'"},"bus":"rp1"}' \
-        -kernel "$image" -initrd "$work/files.tar" "$@" >"$log" 2>&1
-    status=$?
-    kill "$sim" 2>/dev/null
-    wait "$sim" 2>/dev/null
-    sim=
+    machine 60 navi31,map=on "$name" -device isa-debug-exit,iobase=0xf4,iosize=0x04 \
+        -kernel "$image" -initrd "$work/files.tar" "$@"
     sed 's/^/    /' "$log" "$work/$name.sim"
     # A triple fault ends QEMU with 0: only the code and the line together tell that it went well.
     if [ $status -eq 33 ] && grep -qE '^[1-9][0-9]* passed, 0 failed' "$log" && grep -q "$expect" "$log" &&

@@ -72,29 +72,15 @@ passed=0 failed=0
 
 # guest GPU CODE-OBJECT QEMU-ARGUMENTS...: a GPU, and a machine with it.
 guest() {
-    local gpu=$1 object=$2 files=$work/$1 socket=$work/$1.sock log=$work/$1.log start=$SECONDS status
+    local gpu=$1 object=$2 files=$work/$1 log=$work/$1.log start=$SECONDS
     shift 2
     cp -r "$root" "$files"
     cp "tests/corpus/co/$object" "$files/kernel.co"
     firmware "$gpu" "$files/firmware" || { failed=$((failed + 1)); return; }
     (cd "$files" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/$gpu.cpio"
-    "$programs/amdev-sim" serve --gpu "$gpu" --socket "$socket" >"$work/$gpu.sim" 2>&1 &
-    sim=$!
-    for _ in $(seq 100); do [ -S "$socket" ] && break; sleep 0.05; done
-    # A root port, so that the GPU has PCIe's whole configuration space, and its resets; memory that
-    # the server can map. no_timer_check avoids a panic of guests on loaded machines.
-    timeout 240 bash -c '. tests/bare/qemu.sh; qemu "$@"' qemu \
-        -nodefaults -no-user-config -display none -vga none -monitor none -serial stdio -no-reboot \
-        -m 1024 -smp 1 -object memory-backend-memfd,id=ram,size=1024M,share=on \
-        -machine q35,memory-backend=ram -accel tcg -cpu max \
-        "$@" -device pcie-root-port,id=rp1,bus=pcie.0,chassis=1 \
-        -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"'"$socket"'"},"bus":"rp1"}' \
-        -kernel "$fetch/guest/vmlinuz" -initrd "$work/$gpu.cpio" \
-        -append "console=ttyS0 panic=-1 quiet intel_iommu=on iommu=nopt no_timer_check" </dev/null >"$log" 2>&1
-    status=$?
-    kill "$sim" 2>/dev/null
-    wait "$sim" 2>/dev/null
-    sim=
+    # no_timer_check avoids a panic of guests on loaded machines.
+    machine 240 "$gpu" "$gpu" "$@" -kernel "$fetch/guest/vmlinuz" -initrd "$work/$gpu.cpio" \
+        -append "console=ttyS0 panic=-1 quiet intel_iommu=on iommu=nopt no_timer_check"
     tr -d '\r' <"$log" | sed 's/^/    /'
     sed 's/^/    /' "$work/$gpu.sim"
     # QEMU ends with 0 also when the guest's kernel panics: its own account decides.
