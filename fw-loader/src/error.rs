@@ -48,6 +48,16 @@ pub enum Problem {
         /// Bytes there are.
         have: u64,
     },
+    /// The file is not as it was when its header was written.
+    #[error(
+        "crc32 is {header:#010x}, but the file has {found:#010x}: it is damaged; install the package again"
+    )]
+    Checksum {
+        /// What the header says.
+        header: u32,
+        /// CRC-32 of what stands behind it.
+        found: u32,
+    },
     /// An image does not lie inside the file.
     #[error("{field}: {size:#x} bytes at offset {offset:#x} are outside the file, which has {have:#x}")]
     OutOfFile {

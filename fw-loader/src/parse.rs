@@ -129,6 +129,17 @@ impl File {
         self.pieces.iter().find(|p| p.role == role).copied()
     }
 
+    /// What a PSP cannot do without and this file lacks; `None` for other kinds of files.
+    pub fn missing_component(&self) -> Option<&'static str> {
+        let needed = [
+            (SosComponent::Sos, "PSP_SOS"),
+            (SosComponent::SysDrv, "PSP_SYS_DRV"),
+            (SosComponent::Toc, "PSP_TOC"),
+        ];
+        let lacks = |(component, _): &&_| self.piece(Role::Sos(*component)).is_none();
+        needed.iter().find(lacks).filter(|_| self.kind == FileKind::Sos).map(|(_, name)| *name)
+    }
+
     /// Parses a file that is in memory whole.
     pub fn parse(kind: FileKind, bytes: &[u8]) -> Result<File, Problem> {
         let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or(&[]);

@@ -136,14 +136,9 @@ impl<R: Read + Seek> FirmwareSet<R> {
             mec: start_of(FileKind::Mec),
         };
         let set = FirmwareSet { versions, files, smu, images, start };
-        for component in [SosComponent::Sos, SosComponent::SysDrv, SosComponent::Toc] {
-            if set.sos_piece(component).is_none() {
-                let problem = Problem::Missing(match component {
-                    SosComponent::Sos => "PSP_SOS",
-                    SosComponent::SysDrv => "PSP_SYS_DRV",
-                    _ => "PSP_TOC",
-                });
-                return Err(FwError { file: set.versions.file_name(FileKind::Sos), problem });
+        for file in &set.files {
+            if let Some(component) = file.file.missing_component() {
+                return Err(FwError { file: file.name.clone(), problem: Problem::Missing(component) });
             }
         }
         Ok(set)

@@ -1,6 +1,8 @@
 //! Commands of `amdev`, their exit codes and what they say with `--json`.
 
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 mod common;
@@ -46,6 +48,8 @@ fn every_failure_has_its_exit_code_with_and_without_json() {
         (vec!["--firmware", "/no/such/dir", "fw", "list"], 4),
         (vec!["--firmware", "/no/such/dir", "boot"], 4),
         (vec!["fw", "check", "/no/such/dir"], 4),
+        (vec!["--device", "sim:navi99", "list"], 2),
+        (vec!["copy", "--size", "25G"], 2),
         (vec!["--device", "usb:7", "info"], 3),
         (vec!["--device", "vfio-user:/no/such/socket", "info"], 3),
     ] {
@@ -53,7 +57,7 @@ fn every_failure_has_its_exit_code_with_and_without_json() {
         assert_eq!(out.status.code(), Some(code), "{args:?}: {}", stderr(&out));
         let value = json(&args);
         assert_eq!(value["ok"], false, "{args:?}: {value}");
-        if args.get(2) != Some(&"fw") {
+        if !matches!(args.get(2), Some(&"fw" | &"list")) {
             assert_eq!(value["exit_code"], code, "{args:?}: {value}");
         }
     }
@@ -198,6 +202,24 @@ fn the_time_of_repetitions_is_bounded() {
     assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));
     assert!(stderr(&out).contains("of 4000000000 runs were done"), "{}", stderr(&out));
     assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+}
+
+#[test]
+fn one_signal_ends_repetitions() {
+    let fill = fill();
+    let run = ["run", &fill, "--grid", "4", "--block", "256", "--repeat", "4000000000"];
+    let run = [&run[..], &["--arg", "out:u32:1024", "--arg", "u32=7", "--arg", "u32=1000"]].concat();
+    for args in [run, vec!["copy", "--size", "64K", "--repeat", "4000000000"]] {
+        let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(child.try_wait().unwrap().is_none(), "{args:?}: it works");
+        rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let asked = Instant::now();
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));
+        assert!(stderr(&out).contains("stopped by a signal"), "{}", stderr(&out));
+        assert!(asked.elapsed() < Duration::from_secs(5), "{args:?}: {:?}", asked.elapsed());
+    }
 }
 
 #[test]

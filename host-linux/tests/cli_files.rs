@@ -93,7 +93,16 @@ fn a_trace_overwrites_nothing_but_a_trace() {
     for _ in 0..2 {
         assert_eq!(amdev(&["--trace", &text, "info"]).status.code(), Some(0));
     }
-    assert!(std::fs::read_to_string(&path).unwrap().starts_with(r#"{"op":"header""#));
+    let trace = std::fs::read_to_string(&path).unwrap();
+    assert!(trace.starts_with(r#"{"op":"header""#));
+    // Nothing was done to a device: what was recorded before is not lost for it.
+    for args in [&["--device", "vfio-user:/no/such/socket"][..], &["--firmware", "/no/such/dir"]] {
+        let out = amdev(
+            &[args, &["--trace", &text, "run", "/no/such/file.co", "--grid", "1", "--block", "1"]].concat(),
+        );
+        assert_ne!(out.status.code(), Some(0));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), trace, "{args:?}");
+    }
 }
 
 #[test]
@@ -131,6 +140,15 @@ fn a_report_holds_versions_checks_devices_and_the_trace_of_a_boot() {
     let again = amdev(&["report", "--output", &text]);
     assert_eq!(again.status.code(), Some(2), "{}", stderr(&again));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), report);
+}
+
+#[test]
+fn there_is_no_report_of_a_device_that_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, text) = at(&dir, "report.txt");
+    let out = amdev(&["--device", "sim:navi99", "report", "--output", &text]);
+    assert_eq!(out.status.code(), Some(2), "{}", stdout(&out));
+    assert!(stderr(&out).contains("navi99") && !path.exists(), "{}", stderr(&out));
 }
 
 #[test]

@@ -311,6 +311,49 @@ fn check_reports_each_file_with_place_checksum_and_pin() {
     }
 }
 
+/// A bit of the first byte of a SOS container's list, or of its last image, is another.
+#[test]
+fn check_finds_damage_by_the_crc_in_the_header() {
+    let dir = temp();
+    let versions = write_files(dir.path(), "navi48");
+    let path = dir.path().join(versions.file_name(FileKind::Sos).as_str());
+    let of_sos = || {
+        let reports = check(versions, &SearchPath::only(&[dir.path()]));
+        let sos = reports.into_iter().find(|r| r.kind == FileKind::Sos).unwrap();
+        sos.file.map(|_| ()).map_err(|e| e.split("crc32").nth(1).unwrap_or(&e).to_owned())
+    };
+    let mut bytes = fs::read(&path).unwrap();
+    let crc = crc32fast::hash(&bytes[32..]);
+    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(of_sos(), Ok(()));
+    // psp_fw_type of the first component (a key database, which nothing else would miss), data.
+    for at in [36, bytes.len() - 1] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x40;
+        fs::write(&path, &damaged).unwrap();
+        let found = crc32fast::hash(&damaged[32..]);
+        let text = format!(
+            " is {crc:#010x}, but the file has {found:#010x}: it is damaged; install the package again"
+        );
+        assert_eq!(of_sos(), Err(text), "byte {at}");
+    }
+}
+
+#[test]
+fn check_misses_what_no_psp_can_do_without() {
+    let dir = temp();
+    let versions = write_files(dir.path(), "navi48");
+    for (lost, name) in [(SosComponent::Sos, "PSP_SOS"), (SosComponent::Toc, "PSP_TOC")] {
+        let mut sos = synthetic::file(versions, FileKind::Sos);
+        sos.parts.retain(|(role, _)| *role != Role::Sos(lost));
+        fs::write(dir.path().join(versions.file_name(FileKind::Sos).as_str()), sos.emit().unwrap()).unwrap();
+        let reports = check(versions, &SearchPath::only(&[dir.path()]));
+        let bad: Vec<_> = reports.iter().filter_map(|r| r.file.as_ref().err()).collect();
+        assert!(bad.len() == 1 && bad[0].contains(name), "{bad:?}");
+    }
+}
+
 #[test]
 fn the_pinned_checksums_are_those_of_the_golden_record() {
     let golden = amdev_tests::golden("fw.json").unwrap();

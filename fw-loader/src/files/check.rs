@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use sha2::{Digest, Sha256};
 
 use super::{FindError, SearchPath};
+use crate::error::Problem;
 use crate::pinned::PINNED;
 use crate::{File, FileKind, FileName, Versions};
 
@@ -79,8 +80,28 @@ fn check_file(versions: Versions, kind: FileKind, path: &SearchPath) -> FileRepo
         }
         pin = Pin::Other;
     }
-    let file = File::parse(kind, &bytes).map_err(|p| format!("firmware {name}: {p}"));
+    let file = File::parse(kind, &bytes)
+        .and_then(|file| intact(&file, &bytes).map(|()| file))
+        .map_err(|p| format!("firmware {name}: {p}"));
     FileReport { kind, name, path: Some(found), len: bytes.len() as u64, sha256, pin, file }
+}
+
+/// Where the common header ends that `crc32` closes.
+const CRC_FROM: usize = size_of::<crate::wire::CommonHeader>();
+
+/// Whether a file has what a boot needs, and is as its maker left it. Nobody documents `crc32`: of
+/// linux-firmware's files those of SOS, IMU, SDMA and the RS64 engines hold the CRC-32 (as of zlib) of
+/// all bytes behind it there; those of SMU, RLC and TOC hold something else. 0 is none.
+fn intact(file: &File, bytes: &[u8]) -> Result<(), Problem> {
+    if let Some(component) = file.missing_component() {
+        return Err(Problem::Missing(component));
+    }
+    let header = file.header.crc32.get();
+    if header == 0 || matches!(file.kind, FileKind::Smu | FileKind::Rlc | FileKind::Toc) {
+        return Ok(());
+    }
+    let found = crc32fast::hash(bytes.get(CRC_FROM..).unwrap_or_default());
+    if found == header { Ok(()) } else { Err(Problem::Checksum { header, found }) }
 }
 
 /// The contents of a file, unpacked.

@@ -292,7 +292,7 @@ pub struct CopyArgs {
 /// `smi`
 #[derive(Args, Debug)]
 pub struct SmiArgs {
-    /// A line for each sample, until it is stopped.
+    /// A line for each sample, until it is stopped; with --json each line is an object.
     #[arg(long)]
     pub watch: bool,
     /// Seconds between samples.

@@ -33,13 +33,17 @@ impl CliError {
     /// The process's exit code.
     pub fn code(&self) -> u8 {
         match self {
-            CliError::Usage(_) => 2,
+            CliError::Usage(_) => USAGE,
             CliError::Device(_) => 3,
-            CliError::Firmware(_) => 4,
+            CliError::Firmware(_) => FIRMWARE,
             CliError::Unsupported { .. } => 5,
         }
     }
 }
+
+/// The exit code of a wrong command line or input file.
+pub const USAGE: u8 = 2;
+const FIRMWARE: u8 = 4;
 
 /// The exit code of any error.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
@@ -53,8 +57,6 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     use amdev_core::program::ProgramError;
     use amdev_core::queue::QueueError;
     use amdev_core::runtime::RuntimeError;
-    const USAGE: u8 = 2;
-    const FIRMWARE: u8 = 4;
     if let Some(e) = error.downcast_ref::<CliError>() {
         return Some(e.code());
     }

@@ -156,8 +156,11 @@ impl Limit {
         Limit(seconds.map(|limit| (Instant::now(), limit)))
     }
 
-    /// An error if the time is over; `done` says how far the work came.
+    /// An error if the time is over or a signal asks for the end; `done` says how far the work came.
     pub fn check(&self, done: impl FnOnce() -> String) -> anyhow::Result<()> {
+        if guard::stop_asked() {
+            return Err(anyhow::Error::from(amdev_core::bus::BusError::Stopped).context(done()));
+        }
         match self.0 {
             Some((start, limit)) if start.elapsed().as_secs_f64() > limit => {
                 anyhow::bail!("--timeout: after {limit} s {}; give more time or less to do", done())

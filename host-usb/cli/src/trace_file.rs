@@ -58,15 +58,23 @@ pub struct Disk {
     /// Bytes of `gathered` up to the last end of a line.
     whole: usize,
     written: Instant,
+    /// The file still has what was in it before.
+    old: bool,
 }
 
 impl Disk {
-    fn new(file: File) -> Self {
-        Disk { file, gathered: Vec::with_capacity(2 * GATHER), whole: 0, written: Instant::now() }
+    /// An older trace stays in the file until there is something to write.
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let file = File::options().write(true).create(true).truncate(false).open(path)?;
+        let gathered = Vec::with_capacity(2 * GATHER);
+        Ok(Disk { file, gathered, whole: 0, written: Instant::now(), old: true })
     }
 
     fn write_lines(&mut self) -> std::io::Result<()> {
         self.written = Instant::now();
+        if std::mem::take(&mut self.old) {
+            self.file.set_len(0)?;
+        }
         let lines = self.gathered.drain(..std::mem::take(&mut self.whole));
         self.file.write_all(lines.as_slice())
     }
@@ -101,8 +109,23 @@ impl embedded_io::Write for Disk {
     }
     fn flush(&mut self) -> Result<(), DiskError> {
         self.whole = self.gathered.len();
+        // The first line tells of whom the trace is. Where nothing was done to the device there is no
+        // trace, and an older one is worth more.
+        let lines = self.gathered.iter().filter(|b| **b == b'\n').count();
+        if self.old && lines < 2 && self.file.metadata()?.len() > 0 {
+            self.gathered.clear();
+            self.whole = 0;
+            return Ok(());
+        }
         self.write_lines()?;
         Ok(self.file.flush()?)
+    }
+}
+
+impl Drop for Disk {
+    /// A session that broke off writes what it has.
+    fn drop(&mut self) {
+        let _ = embedded_io::Write::flush(self);
     }
 }
 
@@ -117,9 +140,9 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Creates the file.
+    /// Opens the file, or creates it.
     pub fn create(path: &Path, device: &str, flow: &str) -> std::io::Result<Self> {
-        let disk = Disk::new(File::create(path)?);
+        let disk = Disk::open(path)?;
         let digest = |data: &[u8]| Sha256::digest(data).into();
         let lines = JsonLines::new(disk, RegNames::fixed(), Some(digest), device, flow);
         Ok(TraceFile { file: Some((path.to_owned(), lines)), ..TraceFile::default() })
@@ -197,7 +220,7 @@ mod tests {
     #[test]
     fn what_was_written_of_an_unfinished_trace_ends_with_a_whole_line() {
         let path = std::env::temp_dir().join(format!("amdev-disk-{}.jsonl", std::process::id()));
-        let mut disk = Disk::new(File::create(&path).unwrap());
+        let mut disk = Disk::open(&path).unwrap();
         let row = [b'x'; 999];
         for _ in 0..150 {
             disk.write_all(&row).unwrap();
@@ -207,6 +230,15 @@ mod tests {
         // A process that dies here loses what was gathered.
         std::mem::forget(disk);
         let text = std::fs::read(&path).unwrap();
+        // Nothing is done to the next device: it has a header only.
+        let mut disk = Disk::open(&path).unwrap();
+        disk.write_all(b"{\"op\":\"header\"}\n").unwrap();
+        drop(disk);
+        assert!(std::fs::read(&path).unwrap() == text, "the older trace is still there");
+        let mut disk = Disk::open(&path).unwrap();
+        disk.write_all(b"{\"op\":\"header\"}\n{}\n").unwrap();
+        drop(disk);
+        assert_eq!(std::fs::read(&path).unwrap(), b"{\"op\":\"header\"}\n{}\n");
         assert!(text.len() >= 64 << 10 && text.len().is_multiple_of(1000), "{}", text.len());
         std::fs::remove_file(&path).unwrap();
     }

@@ -28,6 +28,15 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &CopyArgs) -> anyhow::
     ensure!(args.size > 0, CliError::Usage("--size 0 copies nothing".into()));
     let timeout = context.global.timeout;
     let (legs, (bad_text, bad_json, clean)) = context.with_session("copy", true, |session, progress| {
+        let vram = session.info()?.vram_bytes;
+        ensure!(
+            args.size <= vram,
+            CliError::Usage(format!(
+                "--size {} is more than the device's {} of VRAM; --repeat copies as much as you like",
+                bytes(args.size),
+                bytes(vram)
+            ))
+        );
         session.boot(&BootOptions::default(), progress)?;
         let legs = measure(session, args, &crate::Limit::new(timeout), progress)?;
         Ok((legs, violations(session)))

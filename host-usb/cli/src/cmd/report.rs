@@ -2,7 +2,7 @@
 
 use super::{report_text, violations};
 use crate::args::ReportArgs;
-use crate::error::CliError;
+use crate::error::{CliError, USAGE, exit_code};
 use crate::output::{Outcome, bytes, error_text};
 use crate::session::BootOptions;
 use anyhow::Context as _;
@@ -44,15 +44,12 @@ fn fill(context: &mut crate::Context<'_>, args: &ReportArgs, file: &mut File) ->
     };
     context.global.trace = Some(trace.clone());
     let device = context.global.device.to_string();
-    let (ok, result) = match boot(context, args.no_boot) {
-        Ok((text, ok)) => (ok, text),
-        Err(e) => (false, format!("error: {}\n", error_text(&e))),
-    };
+    let booted = boot(context, args.no_boot);
+    let discard = || if own { std::fs::remove_file(&trace) } else { Ok(()) };
+    let (result, ok) = booted.inspect_err(|_| drop(discard()))?;
     let _ = write!(text, "\n== {device}\n{result}\n== trace\n");
     let written = file.write_all(text.as_bytes()).and_then(|()| append_end(&trace, file));
-    if own {
-        let _ = std::fs::remove_file(&trace);
-    }
+    let _ = discard();
     let length = written.and_then(|()| file.metadata()).with_context(|| format!("writing {shown}"))?.len();
     let verdict = match ok {
         _ if args.no_boot => "the device was not tried",
@@ -93,6 +90,8 @@ fn boot(context: &mut crate::Context<'_>, no_boot: bool) -> anyhow::Result<(Stri
     });
     match outcome {
         Ok(ok) => Ok((text, ok)),
+        // There can be no such device: a report of it would help nobody.
+        Err(e) if exit_code(&e) == USAGE => Err(e),
         Err(e) => {
             let _ = writeln!(text, "error: {}", error_text(&e));
             Ok((text, false))
