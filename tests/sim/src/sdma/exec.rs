@@ -117,7 +117,7 @@ impl SdmaQueue {
         let src = addr(p[3], p[4]);
         let n = (total - self.done).min(CHUNK);
         // Backwards: for overlapping ranges, last byte first.
-        let at = if p[0] & 1 << 25 != 0 { total - self.done - n } else { self.done };
+        let at = if p[0] & 1 << 25 != 0 { self.left(total) - n } else { self.done };
         let mut data = vec![0; n as usize];
         let who = self.access(self.vmid(), Kind::Read);
         env.read(who, src.wrapping_add(at), &mut data)?;
@@ -251,6 +251,12 @@ impl SdmaQueue {
         Ok(())
     }
 
+    /// What is left of this many bytes. The packet is read anew for each part, and a transfer may have
+    /// overwritten it with a shorter one.
+    fn left(&self, total: u64) -> u64 {
+        total.saturating_sub(self.done)
+    }
+
     fn fill(&mut self, env: &mut dyn Env, p: &[u32]) -> Result<(), Stop> {
         let dst = addr(p[1], p[2]);
         let size = match p[0] >> 30 {
@@ -269,7 +275,7 @@ impl SdmaQueue {
             }
             total = total.next_multiple_of(4);
         }
-        let n = (total - self.done).min(CHUNK);
+        let n = self.left(total).min(CHUNK);
         let data: Vec<u8> = if size == 4 {
             p[3].to_le_bytes().iter().copied().cycle().take(n as usize).collect()
         } else {

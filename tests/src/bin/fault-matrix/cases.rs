@@ -53,11 +53,16 @@ struct Case {
     at: u64,
     /// What is done there.
     what: String,
+    /// One of the last: a boot in real time may end before it.
+    late: bool,
 }
+
+/// So many polls fewer a boot may need in real time.
+const FEWER: u64 = 8;
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { gpu, flow, kind, at, what } = self;
+        let Case { gpu, flow, kind, at, what, .. } = self;
         write!(f, "{gpu} {flow:?} boot, {} at {at} ({what})", kind.name())
     }
 }
@@ -71,7 +76,7 @@ impl Case {
                 let mask = if self.at % 5 == 4 { u32::MAX } else { 1 << (self.at * 7 % 32) };
                 self.decorated(FaultPlan { corrupt_read: Some((self.at, mask)), ..FaultPlan::default() })
             }
-            Kind::Death => death::die(&self.gpu, self.flow, self.at),
+            Kind::Death => death::die(&self.gpu, self.flow, self.at, self.late),
             Kind::Message(mishap) => messages::fail(&self.gpu, self.flow, self.at, mishap),
         }
     }
@@ -123,8 +128,12 @@ fn of_accesses(gpu: &str, flow: Flow, kind: Kind, known: &mut Known) -> anyhow::
         let scope = if kind == Kind::Death { String::new() } else { gpu.to_owned() };
         let register = known.insert(format!("{scope}{}{:?}{place}", kind.name(), a.window));
         let stage = known.insert(format!("{gpu}{flow:?}{}{:?}", kind.name(), a.stage));
-        let case = Case { gpu: gpu.to_owned(), flow, kind, at, what: what(a) };
+        let case = Case { gpu: gpu.to_owned(), flow, kind, at, what: what(a), late: false };
         out.push((case, register || stage));
+    }
+    let end = last.unwrap_or_default();
+    for (case, _) in &mut out {
+        case.late = case.at.saturating_add(FEWER) > end;
     }
     Ok(out)
 }
@@ -136,7 +145,7 @@ fn of_messages(gpu: &str, flow: Flow, kind: Kind, known: &mut Known) -> anyhow::
         let first = known.insert(format!("{gpu}{}{command}.{region}", kind.name()));
         let what = format!("message {command}, region {region} at {offset:#x}");
         let spread = at % (total / 4).max(1) == total / 8;
-        (Case { gpu: gpu.to_owned(), flow, kind, at: at as u64, what }, first || spread)
+        (Case { gpu: gpu.to_owned(), flow, kind, at: at as u64, what, late: false }, first || spread)
     };
     Ok(seen.iter().enumerate().map(each).collect())
 }

@@ -109,8 +109,8 @@ fn this() -> Result<Command, String> {
     std::env::current_exe().map(Command::new).map_err(|e| e.to_string())
 }
 
-/// One death: at this step of a boot in this state.
-pub(crate) fn die(gpu: &str, flow: Flow, at: u64) -> Result<(), String> {
+/// One death: at this step of a boot in this state; `late` if the boot may end before it.
+pub(crate) fn die(gpu: &str, flow: Flow, at: u64, late: bool) -> Result<(), String> {
     let server = Server::in_state(gpu, flow)?;
     let victim = this()?
         .arg("victim")
@@ -121,8 +121,9 @@ pub(crate) fn die(gpu: &str, flow: Flow, at: u64) -> Result<(), String> {
         .output()
         .map_err(|e| format!("starting a driver: {e}"))?;
     match (victim.status.signal(), victim.status.code()) {
-        // The last steps may be fewer there by a poll.
-        (Some(9), _) | (_, Some(0)) => {}
+        (Some(9), _) => {}
+        (_, Some(0)) if late => {}
+        (_, Some(0)) => return Err("the boot ended before the driver could die there".into()),
         _ => {
             let text = String::from_utf8_lossy(&victim.stderr);
             return Err(format!("the driver ended with {}: {}", victim.status, text.trim()));
