@@ -213,6 +213,17 @@ fn replies_that_make_no_sense_are_named_and_never_believed() {
         let error = bus.err().unwrap();
         assert!(error.contains(word), "{name}: {error}");
     }
+    for (name, limits, word) in [
+        ("pages", r#"{"pgsizes":65536}"#, "4 KiB"),
+        ("no-fds", r#"{"max_msg_fds":0}"#, "no descriptors"),
+        ("tiny", r#"{"max_data_xfer_size":4}"#, "less than 8 bytes"),
+    ] {
+        let data = format!("\0\0\0\0{{\"capabilities\":{limits}}}\0");
+        let raw = [header(0, 1, 16 + data.len() as u32, 1), data.into_bytes()].concat();
+        let (bus, _) = open(name, move |_, _| Answer::Raw(raw.clone()));
+        let error = bus.err().unwrap();
+        assert!(error.contains(word), "{name}: {error}");
+    }
     let (bus, _) = open("version", |_, _| Answer::Error(22));
     let error = bus.err().unwrap();
     assert!(error.contains("refused Version") && error.contains("Invalid argument"), "{error}");

@@ -25,6 +25,9 @@ const AMD: u16 = 0x1002;
 const CLASS_DISPLAY: u8 = 3;
 /// What both sides take in one message unless they say otherwise.
 const MAX_DATA: usize = 1 << 20;
+/// Memory is mapped for the device in pages of this size.
+const PAGE: u64 = 4096;
+
 /// Configuration space by messages.
 struct ConfigSpace<'a> {
     client: &'a mut Client,
@@ -187,7 +190,7 @@ impl VfioUserBus {
 /// Agrees on a version; the most data of a message.
 fn negotiate(client: &mut Client) -> Result<usize, Failure> {
     let ours = serde_json::json!({ "capabilities": {
-        "max_msg_fds": 8, "max_data_xfer_size": MAX_DATA, "pgsizes": 4096,
+        "max_msg_fds": 8, "max_data_xfer_size": MAX_DATA, "pgsizes": PAGE,
     } });
     let mut request = vec![0; 4];
     request.extend(ours.to_string().into_bytes());
@@ -203,7 +206,21 @@ fn negotiate(client: &mut Client) -> Result<usize, Failure> {
     }
     let theirs: serde_json::Value =
         serde_json::from_slice(text).map_err(|_| Failure::Protocol("the version data is no JSON"))?;
-    let most = theirs.pointer("/capabilities/max_data_xfer_size").and_then(serde_json::Value::as_u64);
+    let limit =
+        |name: &str| theirs.pointer(&format!("/capabilities/{name}")).and_then(serde_json::Value::as_u64);
+    // A mask of sizes, each of which is its own bit.
+    if let Some(sizes) = limit("pgsizes").filter(|sizes| sizes & PAGE == 0) {
+        return Err(Failure::Device(format!(
+            "the server maps no memory in pages of 4 KiB (pgsizes {sizes:#x}); configure it for them"
+        )));
+    }
+    if limit("max_msg_fds") == Some(0) {
+        return Err(Failure::Device(
+            "the server takes no descriptors (max_msg_fds 0), by which it gets memory and interrupts; use one that does"
+                .into(),
+        ));
+    }
+    let most = limit("max_data_xfer_size");
     let most = most.map_or(MAX_DATA, |m| usize::try_from(m).unwrap_or(MAX_DATA).min(MAX_DATA));
     debug_assert!(most <= MAX_REPLY);
     // A doorbell is 8 bytes, at once.

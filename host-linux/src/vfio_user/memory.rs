@@ -49,6 +49,8 @@ impl Memory {
     }
 
     /// Answers DMA_WRITE: the request's fields.
+    // All 16 bytes of them: the protocol's table of the reply can be read as 12, its count having 4 bytes
+    // there and 8 in the request; libvfio-user awaits a `struct vfio_user_dma_region_access`, which is 16.
     pub(super) fn write(&self, request: &[u8]) -> Result<Vec<u8>, Errno> {
         let (memory, at, len) = self.find(request)?;
         let (fields, data) = request.split_at_checked(16).ok_or(Errno::INVAL)?;

@@ -110,12 +110,14 @@ pub(super) struct Client<'a> {
     ticker: &'a Ticker,
     /// The version was agreed on.
     ready: bool,
+    /// The client takes descriptors.
+    takes_fds: bool,
     maps: usize,
 }
 
 impl<'a> Client<'a> {
     pub(super) fn new(gpu: &'a SimGpu, vram: Option<&'a File>, irqs: &'a Irqs, ticker: &'a Ticker) -> Self {
-        Client { gpu, vram, irqs, ticker, ready: false, maps: 0 }
+        Client { gpu, vram, irqs, ticker, ready: false, takes_fds: true, maps: 0 }
     }
 
     /// Serves until the client goes.
@@ -137,6 +139,10 @@ impl<'a> Client<'a> {
                 _ => Err(Errno::INVAL),
             };
             self.ticker.touched();
+            // "or closes the connection if it cannot support the advertised version".
+            if done.as_ref().is_err_and(|e| *e == Errno::PROTONOSUPPORT) {
+                return Err(Errno::PROTONOSUPPORT);
+            }
             if !header.wants_reply() {
                 continue;
             }
@@ -203,7 +209,7 @@ impl<'a> Client<'a> {
         let mut f = Fields(payload);
         let (major, _minor) = (f.u16()?, f.u16()?);
         if major != 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::PROTONOSUPPORT);
         }
         if !f.0.is_empty() {
             let text = f.0.strip_suffix(&[0]).ok_or(Errno::INVAL)?;
@@ -219,6 +225,8 @@ impl<'a> Client<'a> {
             if wrong {
                 return Err(Errno::INVAL);
             }
+            // One descriptor a message is what every client takes that does not say otherwise.
+            self.takes_fds = data.pointer("/capabilities/max_msg_fds").is_none_or(|n| n.as_u64() != Some(0));
         }
         self.ready = true;
         let capabilities = json!({
@@ -306,7 +314,8 @@ impl<'a> Client<'a> {
             ROM => REGION_FLAG_READ,
             _ => REGION_FLAG_READ | REGION_FLAG_WRITE,
         };
-        let vram = self.vram.filter(|_| index == BAR0);
+        // Without descriptors nothing can be mapped: such a client reads and writes by messages.
+        let vram = self.vram.filter(|_| index == BAR0 && self.takes_fds);
         let (mut needed, mut caps_at) = (REGION_INFO, 0);
         if vram.is_some() {
             flags |= REGION_FLAG_MMAP | REGION_FLAG_CAPS;

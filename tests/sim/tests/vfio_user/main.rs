@@ -3,7 +3,7 @@
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,6 @@ fn the_version_is_agreed_on_first_and_once() {
     let server = Server::start("version", "navi31");
     let mut c = server.raw();
     assert_eq!(c.ask(4, &words(&[16, 0, 0, 0])).error, EINVAL, "nothing before the version");
-    assert_eq!(c.ask(1, &[1, 0, 0, 0]).error, EINVAL, "major version 1");
     assert_eq!(c.ask(1, &[0, 0]).error, EINVAL, "too short");
     assert_eq!(c.ask(1, b"\0\0\0\0{}").error, EINVAL, "not terminated");
     assert_eq!(c.ask(1, &version("{")).error, EINVAL, "no JSON");
@@ -86,6 +85,43 @@ fn the_version_is_agreed_on_first_and_once() {
     assert!(caps["max_data_xfer_size"].as_u64() >= Some(1 << 20), "{json}");
     assert_eq!(c.ask(1, &version("{}")).error, EINVAL, "once");
     assert_eq!(device_info(&mut c).len(), 16, "and the connection lives");
+}
+
+#[test]
+fn another_major_version_closes_the_connection_and_the_next_client_is_served() {
+    let server = Server::start("major", "navi31");
+    for major in [1u8, 0xff] {
+        let mut c = server.raw();
+        c.send(1, &[major, 0, 0, 0]);
+        let mut rest = Vec::new();
+        c.socket.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty(), "no answer: {rest:?}");
+    }
+    assert_eq!(device_info(&mut server.client()).len(), 16);
+}
+
+#[test]
+fn a_client_that_takes_no_descriptors_gets_none_and_reaches_memory_by_messages() {
+    let server = Server::start("no-fds", "navi31,bar=256M");
+    let mut c = server.raw();
+    let reply = c.ask(1, &version(r#"{"capabilities":{"max_msg_fds":0}}"#));
+    let text = reply.data[4..].strip_suffix(&[0]).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(text).unwrap();
+    let caps = told["capabilities"].as_object().unwrap();
+    for limit in ["max_msg_fds", "max_data_xfer_size", "max_dma_maps", "pgsizes"] {
+        assert!(caps[limit].as_u64() > Some(0), "the server's own limits are told all the same: {told}");
+    }
+    for room in [32, 64] {
+        let info = c.ask(5, &region(room, 0));
+        assert_eq!((info.u32(0), info.u32(4), info.u64(16), info.fds.len()), (32, 3, 256 << 20, 0));
+    }
+    c.write(0, 0x10_0000, &[1, 2, 3, 4]).unwrap();
+    assert_eq!(c.read(0, 0x10_0000, 4), Ok(vec![1, 2, 3, 4]));
+    // What one client cannot take is no matter to the next.
+    drop(c);
+    let mut c = server.raw();
+    assert_eq!(c.ask(1, &version(r#"{"capabilities":{"max_msg_fds":1}}"#)).error, 0);
+    assert_eq!(c.ask(5, &region(64, 0)).fds.len(), 1);
 }
 
 #[test]
