@@ -18,6 +18,8 @@ mod sysfs;
 pub use bus::VfioBus;
 pub use sysfs::{Function, Group, Sysfs};
 
+use crate::owner::{Owner, OwnerError};
+use crate::safety::Refusal;
 use amdev_cli::bus_session::BusSession;
 use amdev_cli::error::CliError;
 use amdev_cli::guard::Guarded;
@@ -45,17 +47,6 @@ pub enum TakeError {
         /// The other device.
         address: PciAddress,
         /// Its driver.
-        driver: String,
-    },
-    /// Somebody looks at it.
-    #[error(
-        "it shows a picture on {connector}; stop the desktop, or let another GPU show it, before {driver} \
-             gives it away"
-    )]
-    ShowsPicture {
-        /// The connector.
-        connector: String,
-        /// The driver that has it.
         driver: String,
     },
     /// A file of sysfs cannot be written.
@@ -90,6 +81,12 @@ pub enum OpenError {
     /// It is something else.
     #[error("{0}")]
     Device(String),
+    /// Another process has it.
+    #[error(transparent)]
+    Owned(#[from] OwnerError),
+    /// It should be left to who uses it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// It cannot be taken.
     #[error(transparent)]
     Take(#[from] TakeError),
@@ -152,8 +149,9 @@ pub struct PciBackend {
 }
 
 impl PciBackend {
-    /// Opens a function.
-    pub fn open_bus(&self, address: PciAddress) -> Result<VfioBus, OpenError> {
+    /// Opens a function; `force` takes it although it drives a screen or programs use it. From another
+    /// owner it is never taken.
+    pub fn open_bus(&self, address: PciAddress, force: bool) -> Result<VfioBus, OpenError> {
         let function = self.sysfs.function(address).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => OpenError::NoSuchDevice,
             _ => OpenError::Os { what: "reading sysfs", why: e },
@@ -161,13 +159,34 @@ impl PciBackend {
         if let Some(problem) = problem(&function) {
             return Err(OpenError::Device(problem));
         }
-        VfioBus::open(&self.sysfs, function)
+        let owner = Owner::of_pci(&address.to_string())?;
+        if !force {
+            self.sysfs.roots().may_take(&address.to_string())?;
+        }
+        VfioBus::open(&self.sysfs, function, owner)
+    }
+
+    /// Why a function cannot be used.
+    fn hindrance(&self, f: &Function) -> Option<String> {
+        if let Some(problem) = problem(f) {
+            return Some(problem);
+        }
+        let address = f.address.to_string();
+        if let Some(owner) = Owner::who_has_pci(&address) {
+            return Some(OwnerError::Taken { device: format!("pci:{address}"), owner }.to_string());
+        }
+        if f.group.is_none() && !self.sysfs.no_iommu_allowed() {
+            return Some(OpenError::NoIommu.to_string());
+        }
+        let refused = self.sysfs.roots().may_take(&address).err().map(|e| e.to_string());
+        refused.or_else(|| Some(claim::plan(&self.sysfs, f).err()?.to_string()))
     }
 
     /// Gives a function that was left with vfio-pci back to the kernel's drivers. No process may
     /// have it open.
     pub fn release(&self, address: PciAddress) -> Result<(), OpenError> {
         let function = self.sysfs.function(address).map_err(|_| OpenError::NoSuchDevice)?;
+        let _owner = Owner::of_pci(&address.to_string())?;
         Ok(claim::release(&self.sysfs, &function)?)
     }
 }
@@ -204,12 +223,7 @@ impl Backend for PciBackend {
                     f.revision,
                     f.driver.as_deref().unwrap_or("none")
                 ),
-                problem: problem(&f)
-                    .or_else(|| {
-                        let no_way = f.group.is_none() && !self.sysfs.no_iommu_allowed();
-                        no_way.then(|| OpenError::NoIommu.to_string())
-                    })
-                    .or_else(|| Some(claim::plan(&self.sysfs, &f).err()?.to_string())),
+                problem: self.hindrance(&f),
             })
             .collect()
     }
@@ -224,7 +238,8 @@ impl Backend for PciBackend {
         let DeviceSpec::Pci(address) = spec else {
             return Err(CliError::Device(format!("{spec} is not a PCI device")).into());
         };
-        let bus = self.open_bus(*address).map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
+        let bus = self.open_bus(*address, options.force);
+        let bus = bus.map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
         Ok(Box::new(BusSession::new(Guarded::new(bus), spec.to_string(), options)?))
     }
 }
@@ -249,7 +264,7 @@ mod tests {
             ("0000:03:00.1", "no GPU of AMD's"),
             ("0000:09:00.0", "no such PCI device"),
         ] {
-            let e = backend.open_bus(address.parse().unwrap()).err().unwrap().to_string();
+            let e = backend.open_bus(address.parse().unwrap(), false).err().unwrap().to_string();
             assert!(e.contains(word), "{address}: {e}");
         }
     }
@@ -264,6 +279,51 @@ mod tests {
         assert!(problems[0].contains("intel_iommu=on") && problems[1].contains("kfd:N"), "{problems:?}");
         tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
         assert_eq!(PciBackend { sysfs: tree.sysfs() }.list()[0].problem, None);
+    }
+
+    #[test]
+    fn a_card_that_is_in_use_is_listed_so_and_taken_by_force_only_and_never_from_an_owner() {
+        // Owners are known to all of the machine: an address of this process's own.
+        let address = format!("{:04x}:03:00.0", std::process::id() & 0xffff);
+        let tree = Tree::new();
+        tree.function(&address, (0x1002, 0x744c), 0x03_0000, "amdgpu", "5");
+        let dir = format!("sys/bus/pci/devices/{address}");
+        let backend = PciBackend { sysfs: tree.sysfs() };
+        let told = |force: bool| {
+            let opened = backend.open_bus(address.parse().unwrap(), force);
+            (opened.err().unwrap().to_string(), backend.list()[0].problem.clone().unwrap_or_default())
+        };
+        // Nothing binds in this tree: taking it gets no further.
+        let taken = |what: &str| assert!(told(true).0.contains("did not take the device"), "{what}");
+        let refused = |what: &str| {
+            let (opened, listed) = told(false);
+            assert!(opened.contains(what) && opened.contains("--force"), "{what}: {opened}");
+            assert_eq!(opened, listed);
+            assert_eq!(tree.read(&format!("{dir}/driver_override")), "(null)\n", "nothing is touched");
+        };
+        tree.write(&format!("{dir}/boot_vga"), "1\n");
+        refused("machine booted with");
+        tree.write(&format!("{dir}/boot_vga"), "0\n");
+        for (file, text) in [("status", "connected\n"), ("enabled", "enabled\n")] {
+            tree.write(&format!("{dir}/drm/card1/card1-DP-1/{file}"), text);
+        }
+        refused("card1-DP-1");
+        tree.write(&format!("{dir}/drm/card1/card1-DP-1/enabled"), "disabled\n");
+        tree.write("proc/4711/comm", "blender\n");
+        std::fs::create_dir(tree.path("proc/4711/fd")).unwrap();
+        std::os::unix::fs::symlink("/dev/dri/card1", tree.path("proc/4711/fd/3")).unwrap();
+        refused("blender (4711)");
+        let owner = Owner::of_pci(&address).unwrap();
+        for force in [false, true] {
+            let (opened, listed) = told(force);
+            assert!(opened.contains("is in use by process") && opened == listed, "{opened}, {listed}");
+        }
+        assert!(backend.release(address.parse().unwrap()).is_err(), "nor is it given back under its owner");
+        assert_eq!(tree.read(&format!("{dir}/driver_override")), "(null)\n", "nothing is touched");
+        drop(owner);
+        taken("by force");
+        assert_eq!(tree.read("sys/bus/pci/drivers/amdgpu/unbind"), format!("{address}\n"));
+        assert_eq!(Owner::who_has_pci(&address), None, "who fails to open it does not keep it");
     }
 
     #[test]

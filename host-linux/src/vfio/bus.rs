@@ -7,6 +7,7 @@ use super::sysfs::{Function, Sysfs};
 use super::{OpenError, ioctl};
 use crate::allocations;
 use crate::config::{self, Config as _, Saved};
+use crate::owner::Owner;
 use crate::wait::{RealClock, Woken};
 use amdev_cli::bus_session::HostBus;
 use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
@@ -32,6 +33,8 @@ pub struct VfioBus {
     /// Configuration space as root can write it.
     raw_config: Option<File>,
     claim: Claim,
+    /// To be dropped last: the next owner finds the device given back.
+    owner: Option<Owner>,
     saved: Option<Saved>,
     function: Function,
     clock: RealClock,
@@ -41,7 +44,7 @@ pub struct VfioBus {
 
 impl VfioBus {
     /// Takes a function from its driver, and makes it usable.
-    pub fn open(sysfs: &Sysfs, function: Function) -> Result<VfioBus, OpenError> {
+    pub fn open(sysfs: &Sysfs, function: Function, owner: Owner) -> Result<VfioBus, OpenError> {
         let claim = Claim::take(sysfs, &function)?;
         // Its group is made up when it is bound, where there is no IOMMU.
         let function = sysfs.function(function.address).map_err(|_| super::TakeError::Vanished)?;
@@ -60,6 +63,7 @@ impl VfioBus {
             files,
             raw_config: raw.ok(),
             claim,
+            owner: Some(owner),
             saved: None,
             function,
             clock: RealClock::default(),
@@ -290,8 +294,11 @@ impl HostBus for VfioBus {
     }
     fn close(mut self) -> anyhow::Result<()> {
         let mut claim = std::mem::replace(&mut self.claim, Claim::none());
+        let owner = self.owner.take();
         // vfio-pci gives nothing up that is open.
         drop(self);
-        Ok(claim.release()?)
+        let done = claim.release();
+        drop(owner);
+        Ok(done?)
     }
 }

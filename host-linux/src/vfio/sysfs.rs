@@ -1,5 +1,6 @@
 //! PCI functions as sysfs shows them.
 
+use crate::safety::Roots;
 use amdev_cli::spec::PciAddress;
 use std::fs;
 use std::io;
@@ -84,6 +85,11 @@ impl Sysfs {
         self.root.join(below)
     }
 
+    /// Where the use of devices is read.
+    pub fn roots(&self) -> Roots {
+        Roots { sys: self.path("sys"), proc: self.path("proc") }
+    }
+
     /// The folder of a function.
     pub fn dir(&self, address: PciAddress) -> PathBuf {
         self.path("sys/bus/pci/devices").join(address.to_string())
@@ -147,15 +153,6 @@ impl Sysfs {
     pub fn largest_bar0(&self, address: PciAddress) -> Option<u32> {
         let text = fs::read_to_string(self.dir(address).join("resource0_resize")).ok()?;
         u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?.checked_ilog2()
-    }
-
-    /// The connector of the device's that shows a picture.
-    pub fn display_in_use(&self, address: PciAddress) -> Option<String> {
-        let folders = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
-        folders(self.dir(address).join("drm")).flat_map(|card| folders(card.path())).find_map(|connector| {
-            let enabled = fs::read_to_string(connector.path().join("enabled")).ok()?;
-            (enabled.trim() == "enabled").then(|| connector.file_name().to_string_lossy().into_owned())
-        })
     }
 }
 
