@@ -23,7 +23,8 @@ const COMMAND: u16 = 0x04;
 const STATUS_CAPABILITIES: u32 = 1 << 20;
 const FIRST_CAPABILITY: u16 = 0x34;
 const FIRST_EXTENDED: u16 = 0x100;
-const MEMORY_AND_MASTER: u16 = 0x6;
+const MASTER: u16 = 0x4;
+const MEMORY_AND_MASTER: u16 = 0x2 | MASTER;
 const CAP_POWER: u8 = 0x01;
 const CAP_MSI: u8 = 0x05;
 const CAP_EXPRESS: u8 = 0x10;
@@ -75,6 +76,12 @@ pub(crate) fn enable<C: Config>(c: &mut C) -> Result<(), C::Error> {
     }
     let command = c.read16(COMMAND)?;
     c.write(COMMAND, &(command | MEMORY_AND_MASTER).to_le_bytes())
+}
+
+/// Keeps the device from memory.
+pub(crate) fn end_dma<C: Config>(c: &mut C) -> Result<(), C::Error> {
+    let command = c.read16(COMMAND)?;
+    c.write(COMMAND, &(command & !MASTER).to_le_bytes())
 }
 
 /// Switches message signalled interrupts on, if the device has them: one vector.

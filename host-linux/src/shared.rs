@@ -52,9 +52,13 @@ impl Mapping {
         Ok(Mapping(memory.into()))
     }
 
-    /// Keeps it in memory.
+    /// Keeps it in memory, and its pages where they are: the kernel shall not gather them into large ones
+    /// later (khugepaged).
     pub(crate) fn lock(&self) -> io::Result<()> {
-        self.0.lock()
+        self.0.lock()?;
+        // Kernels without large pages refuse this.
+        let _ = self.0.advise(Advice::NoHugePage);
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {

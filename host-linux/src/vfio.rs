@@ -2,7 +2,8 @@
 //!
 //! The function is taken from its driver, if it has one, and given back when the process ends, in
 //! whatever way. VFIO's reset at opening is switched off: it would undo what the machine's firmware
-//! did to the GPU at power-on.
+//! did to the GPU at power-on. At closing VFIO resets the bus of a function that is alone on it, whatever
+//! user space does: the next boot of such a GPU is a cold one.
 
 mod bus;
 mod claim;
@@ -11,8 +12,11 @@ mod dma;
 #[cfg(test)]
 mod fake;
 mod guard;
+mod hot_reset;
 mod ioctl;
 mod physical;
+mod plan;
+mod record;
 mod sysfs;
 
 pub use bus::VfioBus;
@@ -67,6 +71,17 @@ pub enum TakeError {
         /// What has it instead.
         driver: String,
     },
+    /// Some of it stays as it is.
+    #[error(
+        "not everything was given back: {}; mend that, then run `sudo amdev --device pci:{address} release`",
+        failures.join("; ")
+    )]
+    NotGivenBack {
+        /// The function.
+        address: PciAddress,
+        /// What could not be written, and why.
+        failures: Vec<String>,
+    },
     /// It is not there any more.
     #[error("the device went away")]
     Vanished,
@@ -96,6 +111,12 @@ pub enum OpenError {
          line with `intel_iommu=on` or `amd_iommu=on`"
     )]
     NoIommu,
+    /// The machine has no IOMMU in use, and moves memory.
+    #[error(
+        "without an IOMMU the GPU would go on reaching places that the kernel has moved memory from; run \
+         `sudo sysctl vm.compact_unevictable_allowed=0`"
+    )]
+    MovesMemory,
     /// The kernel lacks what is needed of VFIO.
     #[error("VFIO has no support for this machine's IOMMU; run `sudo modprobe vfio_iommu_type1`")]
     NoType1,
@@ -163,7 +184,19 @@ impl PciBackend {
         if !force {
             self.sysfs.roots().may_take(&address.to_string())?;
         }
+        self.reaches_memory(&function)?;
         VfioBus::open(&self.sysfs, function, owner)
+    }
+
+    /// Whether a function can be given memory. Where there is no IOMMU its group is made up when
+    /// vfio-pci gets it.
+    fn reaches_memory(&self, f: &Function) -> Result<(), OpenError> {
+        match f.group {
+            None if !self.sysfs.no_iommu_allowed() => Err(OpenError::NoIommu),
+            Some(Group { no_iommu: false, .. }) => Ok(()),
+            _ if physical::stays(&self.sysfs) => Ok(()),
+            _ => Err(OpenError::MovesMemory),
+        }
     }
 
     /// Why a function cannot be used.
@@ -175,19 +208,17 @@ impl PciBackend {
         if let Some(owner) = Owner::who_has_pci(&address) {
             return Some(OwnerError::Taken { device: format!("pci:{address}"), owner }.to_string());
         }
-        if f.group.is_none() && !self.sysfs.no_iommu_allowed() {
-            return Some(OpenError::NoIommu.to_string());
-        }
-        let refused = self.sysfs.roots().may_take(&address).err().map(|e| e.to_string());
-        refused.or_else(|| Some(claim::plan(&self.sysfs, f).err()?.to_string()))
+        let may = self.sysfs.roots().may_take(&address).map_err(OpenError::from);
+        let may = may.and_then(|()| self.reaches_memory(f));
+        may.and_then(|()| Ok(plan::plan(&self.sysfs, f).map(drop)?)).err().map(|e| e.to_string())
     }
 
-    /// Gives a function that was left with vfio-pci back to the kernel's drivers. No process may
+    /// Gives a function that was left with vfio-pci back; what was done, in a few words. No process may
     /// have it open.
-    pub fn release(&self, address: PciAddress) -> Result<(), OpenError> {
+    pub fn release(&self, address: PciAddress) -> Result<&'static str, OpenError> {
         let function = self.sysfs.function(address).map_err(|_| OpenError::NoSuchDevice)?;
         let _owner = Owner::of_pci(&address.to_string())?;
-        Ok(claim::release(&self.sysfs, &function)?)
+        claim::release(&self.sysfs, &function)
     }
 }
 
@@ -230,7 +261,7 @@ impl Backend for PciBackend {
 
     fn give_back(&self, spec: &DeviceSpec) -> Option<anyhow::Result<String>> {
         let DeviceSpec::Pci(address) = spec else { return None };
-        let done = self.release(*address).map(|()| "given back to the kernel's drivers".to_owned());
+        let done = self.release(*address).map(str::to_owned);
         Some(done.map_err(|e| CliError::Device(format!("{spec}: {e}")).into()))
     }
 
@@ -279,6 +310,9 @@ mod tests {
         assert!(problems[0].contains("intel_iommu=on") && problems[1].contains("kfd:N"), "{problems:?}");
         tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
         assert_eq!(PciBackend { sysfs: tree.sysfs() }.list()[0].problem, None);
+        tree.write("proc/sys/vm/compact_unevictable_allowed", "1\n");
+        let problem = PciBackend { sysfs: tree.sysfs() }.list()[0].problem.clone().unwrap_or_default();
+        assert!(problem.contains("vm.compact_unevictable_allowed=0"), "{problem}");
     }
 
     #[test]

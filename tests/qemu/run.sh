@@ -5,9 +5,10 @@
 #   tests/qemu/run.sh
 #
 # The GPU is served by `amdev-sim serve` and attached by QEMU's vfio-user-pci: Navi31 behind Intel's
-# IOMMU, Navi48 behind AMD's. Firmware is AMD's where tests/fetch.sh has it, else synthetic. Programs
-# are of the release profile, or of AMDEV_PROFILE. The last line is `N passed, M failed`;
-# `skipped: why` where QEMU or the kernel cannot be had.
+# IOMMU and with a second function, as cards have one for audio, Navi48 behind AMD's and alone on its
+# bus, and a Navi31 that is reset with its bus. Firmware is AMD's where tests/fetch.sh has it, else
+# synthetic. Programs are of the release profile, or of AMDEV_PROFILE. The last line is `N passed, M
+# failed`; `skipped: why` where QEMU or the kernel cannot be had.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
@@ -70,32 +71,34 @@ firmware() {
 
 passed=0 failed=0
 
-# guest GPU CODE-OBJECT QEMU-ARGUMENTS...: a GPU, and a machine with it.
+# guest NAME GPU CODE-OBJECT QEMU-ARGUMENTS...: a GPU, and a machine with it, whose name is for the guest.
 guest() {
-    local gpu=$1 object=$2 files=$work/$1 log=$work/$1.log start=$SECONDS
-    shift 2
+    local name=$1 gpu=$2 object=$3 files=$work/$1 log=$work/$1.log start=$SECONDS
+    shift 3
     cp -r "$root" "$files"
     cp "tests/corpus/co/$object" "$files/kernel.co"
-    firmware "$gpu" "$files/firmware" || { failed=$((failed + 1)); return; }
-    (cd "$files" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/$gpu.cpio"
+    firmware "${gpu%%,*}" "$files/firmware" || { failed=$((failed + 1)); return; }
+    (cd "$files" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/$name.cpio"
     # no_timer_check avoids a panic of guests on loaded machines.
-    machine 240 "$gpu" "$gpu" "$@" -kernel "$fetch/guest/vmlinuz" -initrd "$work/$gpu.cpio" \
-        -append "console=ttyS0 panic=-1 quiet intel_iommu=on iommu=nopt no_timer_check"
+    machine 240 "$gpu" "$name" "$@" -kernel "$fetch/guest/vmlinuz" -initrd "$work/$name.cpio" \
+        -append "console=ttyS0 panic=-1 quiet intel_iommu=on iommu=nopt no_timer_check amdev=$name"
     tr -d '\r' <"$log" | sed 's/^/    /'
-    sed 's/^/    /' "$work/$gpu.sim"
+    sed 's/^/    /' "$work/$name.sim"
     # QEMU ends with 0 also when the guest's kernel panics: its own account decides.
     if [ $status -eq 0 ] && tr -d '\r' <"$log" | grep -qE '^[1-9][0-9]* checks, 0 failures$' &&
-        grep -q '"violations":\[\]' "$work/$gpu.sim"; then
+        grep -q '"violations":\[\]' "$work/$name.sim"; then
         passed=$((passed + 1))
-        echo "ok: $gpu, $((SECONDS - start)) s"
+        echo "ok: $name, $((SECONDS - start)) s"
     else
         failed=$((failed + 1))
-        echo "FAILED: $gpu: QEMU ended with $status"
+        echo "FAILED: $name: QEMU ended with $status"
     fi
 }
 
 export fetch
-guest navi31 vecadd.gfx1100.v5.O2.co -device intel-iommu,caching-mode=on
-guest navi48 vecadd.gfx1201.v5.O2.co -device amd-iommu,dma-remap=on
+second=pci-testdev guest navi31 navi31 vecadd.gfx1100.v5.O2.co -device intel-iommu,caching-mode=on
+guest navi48 navi48 vecadd.gfx1201.v5.O2.co -device amd-iommu,dma-remap=on
+second=pci-testdev guest bus-reset navi31,state=amdgpu,fault=smu-dead vecadd.gfx1100.v5.O2.co \
+    -device intel-iommu,caching-mode=on
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

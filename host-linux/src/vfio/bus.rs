@@ -4,7 +4,7 @@ use super::claim::Claim;
 use super::device::{self, ConfigFile, Files, Irqs, Region};
 use super::dma::Allocations;
 use super::sysfs::{Function, Sysfs};
-use super::{OpenError, ioctl};
+use super::{OpenError, hot_reset};
 use crate::allocations;
 use crate::config::{self, Config as _, Saved};
 use crate::owner::Owner;
@@ -21,21 +21,23 @@ const LOOK: Duration = Duration::from_millis(90);
 
 /// A GPU on this machine's PCI bus. Closing it, by dropping this, ends its access to memory; its
 /// driver gets it back, if it had one.
-// Fields are dropped in order: memory and files before the device goes back to its driver.
+// Fields are dropped in order. Its windows, which keep the device open, and its files go before the memory
+// that it reaches: as it is closed the kernel ends what it does. Then it goes back to its driver.
 pub struct VfioBus {
     vram: Region,
     doorbells: Region,
     registers: Region,
     config: Region,
-    dma: Allocations,
     irqs: Irqs,
     files: Files,
+    dma: Allocations,
     /// Configuration space as root can write it.
     raw_config: Option<File>,
-    claim: Claim,
+    claim: Option<Claim>,
     /// To be dropped last: the next owner finds the device given back.
     owner: Option<Owner>,
     saved: Option<Saved>,
+    sysfs: Sysfs,
     function: Function,
     clock: RealClock,
     looked: Instant,
@@ -62,9 +64,10 @@ impl VfioBus {
             irqs: Irqs::none(),
             files,
             raw_config: raw.ok(),
-            claim,
+            claim: Some(claim),
             owner: Some(owner),
             saved: None,
+            sysfs: sysfs.clone(),
             function,
             clock: RealClock::default(),
             looked: Instant::now(),
@@ -156,6 +159,10 @@ impl VfioBus {
 
     /// Fails once the device is gone.
     fn look(&mut self) -> Result<(), BusError> {
+        // A device that resets itself answers nothing for a while.
+        if self.saved.is_some() {
+            return Ok(());
+        }
         self.looked = Instant::now();
         if !self.gone && (self.irqs.lost() || !self.present()) {
             tracing::warn!("pci:{}: the device is gone", self.function.address);
@@ -274,17 +281,17 @@ impl Bus for VfioBus {
     }
 
     fn reset_bus(&mut self) -> Result<(), BusError> {
-        let affected = ioctl::hot_reset_info(&self.files.device);
-        let affected = affected.map_err(|e| BusError::Os(e.raw_os_error()))?;
-        let group = self.function.group.map(|g| g.number);
-        if !affected.iter().all(|(g, ..)| Some(*g) == group) {
-            return Err(BusError::Host(
-                "the bus of the device cannot be reset, as other devices are on it: switch the machine off and on",
-            ));
-        }
-        ioctl::hot_reset(&self.files.device, std::os::fd::AsFd::as_fd(&self.files.group))
-            .map_err(|e| BusError::Os(e.raw_os_error()))?;
+        hot_reset::reset(&self.sysfs, &self.function, &self.files)?;
         config::enable(&mut self.config_space()).map_err(|e| os_error(&e))
+    }
+}
+
+impl Drop for VfioBus {
+    fn drop(&mut self) {
+        // Without an IOMMU nothing else keeps the device from memory that is another's from now on.
+        if let Err(e) = config::end_dma(&mut self.config_space()) {
+            tracing::info!("pci:{}: bus mastering: {e}", self.function.address);
+        }
     }
 }
 
@@ -293,12 +300,84 @@ impl HostBus for VfioBus {
         (self.function.device, self.function.revision)
     }
     fn close(mut self) -> anyhow::Result<()> {
-        let mut claim = std::mem::replace(&mut self.claim, Claim::none());
-        let owner = self.owner.take();
+        let (claim, owner) = (self.claim.take(), self.owner.take());
         // vfio-pci gives nothing up that is open.
         drop(self);
-        let done = claim.release();
+        let done = claim.map_or(Ok(()), |mut claim| claim.release());
         drop(owner);
         Ok(done?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::Tree;
+    use super::*;
+    use crate::wait::Msi;
+    use std::os::unix::fs::FileExt as _;
+
+    const LEN: u64 = 0x1000;
+
+    /// A GPU of files: all of its windows show the same one, which configuration space stands in.
+    fn gpu(file: &File) -> VfioBus {
+        let tree = Tree::new();
+        tree.function("0000:03:00.0", (0x1002, 0x744c), 0x03_0000, "vfio-pci", "5");
+        let function = tree.sysfs().function("0000:03:00.0".parse().unwrap()).unwrap();
+        let file = || file.try_clone().unwrap();
+        let mut irqs = Irqs::none();
+        irqs.msi = Some(Msi::new().unwrap());
+        VfioBus {
+            vram: Region::whole(LEN),
+            doorbells: Region::whole(LEN),
+            registers: Region::whole(LEN),
+            config: Region::whole(LEN),
+            irqs,
+            files: Files { device: file(), group: file(), container: file() },
+            dma: Allocations::new(file(), None),
+            raw_config: None,
+            claim: None,
+            owner: None,
+            saved: None,
+            sysfs: tree.sysfs(),
+            function,
+            clock: RealClock::default(),
+            looked: Instant::now(),
+            gone: false,
+        }
+    }
+
+    fn file() -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(LEN).unwrap();
+        file.write_all_at(&[0x02, 0x10, 0x4c, 0x74, 6, 0, 0, 0, 0xc8, 0, 0, 3], 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn closing_ends_what_the_device_does_to_memory() {
+        let file = file();
+        let bus = gpu(&file);
+        let mut command = [0; 2];
+        file.read_exact_at(&mut command, 4).unwrap();
+        assert_eq!(command, [6, 0]);
+        bus.close().unwrap();
+        file.read_exact_at(&mut command, 4).unwrap();
+        assert_eq!(command, [2, 0], "no bus mastering");
+    }
+
+    #[test]
+    fn a_device_that_resets_itself_may_answer_nothing_but_is_not_gone() {
+        let file = file();
+        let mut bus = gpu(&file);
+        bus.before_reset().unwrap();
+        let mut before = vec![0; LEN as usize];
+        file.read_exact_at(&mut before, 0).unwrap();
+        file.write_all_at(&vec![0xff; LEN as usize], 0).unwrap();
+        assert_eq!(bus.read32(Window::Registers, 0x800), Ok(u32::MAX));
+        file.write_all_at(&before, 0).unwrap();
+        bus.after_reset().unwrap();
+        assert_eq!(bus.read32(Window::Registers, 0x800), Ok(0));
+        file.write_all_at(&vec![0xff; LEN as usize], 0).unwrap();
+        assert_eq!(bus.read32(Window::Registers, 0x800), Err(BusError::Gone));
     }
 }

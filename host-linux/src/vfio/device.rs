@@ -2,7 +2,7 @@
 
 use super::OpenError;
 use super::ioctl::{self, u32_at, u64_at};
-use super::sysfs::{Function, Sysfs};
+use super::sysfs::{Function, Group, Sysfs};
 use crate::config::Config;
 use crate::iova::IovaSpace;
 use crate::shared::{Mapping, areas};
@@ -25,15 +25,20 @@ pub(super) struct Files {
     pub(super) container: File,
 }
 
+fn open_node(sysfs: &Sysfs, node: &str) -> Result<File, OpenError> {
+    File::options().read(true).write(true).open(sysfs.path(node)).map_err(|why| OpenError::node(node, why))
+}
+
+/// Opens a group, which one process can at a time.
+pub(super) fn try_group(sysfs: &Sysfs, group: Group) -> Result<File, OpenError> {
+    open_node(sysfs, &group.node())
+}
+
 /// Opens a function that is bound to vfio-pci; what the IOMMU translates, if there is one.
 pub(super) fn open(sysfs: &Sysfs, function: &Function) -> Result<(Files, Option<IovaSpace>), OpenError> {
     let group = function.group.ok_or(OpenError::NoIommu)?;
-    let open = |node: &str| {
-        let file = File::options().read(true).write(true).open(sysfs.path(node));
-        file.map_err(|why| OpenError::node(node, why))
-    };
-    let container = open("dev/vfio/vfio")?;
-    let group_file = open(&group.node())?;
+    let container = open_node(sysfs, "dev/vfio/vfio")?;
+    let group_file = try_group(sysfs, group)?;
     let os = |what: &'static str| move |e: Errno| OpenError::Os { what, why: e.into() };
     let iommu = if group.no_iommu { abi::VFIO_NOIOMMU_IOMMU } else { abi::VFIO_TYPE1v2_IOMMU };
     let supported = ioctl::supports(&container, iommu).map_err(os("asking VFIO for its version"))?;
@@ -120,6 +125,12 @@ impl Region {
             }
         }
         Ok(region)
+    }
+
+    /// Of a file that is nothing but the region.
+    #[cfg(test)]
+    pub(super) fn whole(len: u64) -> Region {
+        Region { len, offset: 0, areas: Vec::new() }
     }
 
     fn mapped(&self, offset: u64, len: usize) -> Option<(&Mapping, usize)> {

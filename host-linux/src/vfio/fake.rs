@@ -1,9 +1,14 @@
 //! A sysfs of a test's own making.
 
-use super::sysfs::Sysfs;
+use super::sysfs::{Function, Sysfs};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+
+/// A GPU and its audio, in one group.
+pub(super) const GPU: &str = "0000:03:00.0";
+pub(super) const AUDIO: &str = "0000:03:00.1";
+pub(super) const DIR: &str = "sys/bus/pci/devices/0000:03:00.0";
 
 pub(super) struct Tree(tempfile::TempDir);
 
@@ -13,6 +18,22 @@ impl Tree {
         tree.write("sys/bus/pci/drivers_probe", "");
         tree.driver("vfio-pci");
         tree
+    }
+
+    /// A card whose GPU has this driver, and 256 MiB of 32 GiB in its window.
+    pub(super) fn card(driver: &str) -> Tree {
+        let tree = Tree::new();
+        tree.function(GPU, (0x1002, 0x744c), 0x03_0000, driver, "5");
+        tree.function(AUDIO, (0x1002, 0xab30), 0x04_0300, "snd_hda_intel", "5");
+        tree.write(&format!("{DIR}/reset_method"), "flr bus\n");
+        tree.write(&format!("{DIR}/resource"), "0x0000000080000000 0x000000008fffffff 0x000000000014220c\n");
+        tree.write(&format!("{DIR}/resource0_resize"), "000000000000ff00\n");
+        tree.write("dev/vfio/5", "");
+        tree
+    }
+
+    pub(super) fn gpu(&self) -> Function {
+        self.sysfs().function(GPU.parse().unwrap()).unwrap()
     }
 
     pub(super) fn sysfs(&self) -> Sysfs {

@@ -4,15 +4,20 @@
 //! holds it open. So a shell waits for the end of the process, however it ends, and then writes
 //! what has to be written. It listens to a pipe whose other end closes with the process.
 
-use super::claim::Step;
+use super::plan::Step;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Without a word from the process each pair of arguments is a file and what to write to it.
+/// Without a word from the process each pair of arguments is a file and what to write to it; the file
+/// before them says that there is something to do, and goes.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
 read -r _ && exit 0
-while [ $# -ge 2 ]; do printf '%s\n' "$2" > "$1"; shift 2; done 2>/dev/null"#;
+record=$1
+shift
+while [ $# -ge 2 ]; do printf '%s\n' "$2" > "$1"; shift 2; done 2>/dev/null
+rm -f "$record""#;
 
 /// The shell that waits.
 pub(super) struct Guard(Child);
@@ -20,9 +25,9 @@ pub(super) struct Guard(Child);
 impl Guard {
     /// Starts it; `None` where there is no shell: then only a process that is killed leaves the
     /// function where it is.
-    pub(super) fn start(give_back: &[Step]) -> Option<Guard> {
+    pub(super) fn start(record: &Path, give_back: &[Step]) -> Option<Guard> {
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", SCRIPT, "amdev-guard"]);
+        shell.args(["-c", SCRIPT, "amdev-guard"]).arg(record);
         for step in give_back {
             shell.arg(&step.path).arg(&step.value);
         }
@@ -47,8 +52,8 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::claim::plan;
-    use super::super::fake::Tree;
+    use super::super::plan::plan;
+    use super::super::{fake::Tree, record};
     use super::*;
 
     fn guarded() -> (Tree, Guard) {
@@ -56,7 +61,9 @@ mod tests {
         tree.function("0000:03:00.0", (0x1002, 0x744c), 0x03_0000, "amdgpu", "5");
         let sysfs = tree.sysfs();
         let function = sysfs.function("0000:03:00.0".parse().unwrap()).unwrap();
-        let guard = Guard::start(&plan(&sysfs, &function).unwrap().give_back).unwrap();
+        let steps = plan(&sysfs, &function).unwrap().give_back;
+        assert!(record::write(&sysfs, function.address, &steps));
+        let guard = Guard::start(&record::path(&sysfs, function.address), &steps).unwrap();
         (tree, guard)
     }
 
@@ -68,6 +75,7 @@ mod tests {
         assert!(guard.0.wait().unwrap().success());
         assert_eq!(tree.read("sys/bus/pci/drivers/vfio-pci/unbind"), "0000:03:00.0\n");
         assert_eq!(tree.read("sys/bus/pci/drivers_probe"), "0000:03:00.0\n");
+        assert!(!tree.path("run/amdev/0000:03:00.0").exists(), "nothing is left for `amdev release`");
     }
 
     #[test]

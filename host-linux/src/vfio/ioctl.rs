@@ -4,6 +4,7 @@
 //! with its own length (`argsz` of `linux/vfio.h`).
 
 use crate::shared::Mapping;
+use amdev_cli::spec::PciAddress;
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::ffi::{CString, c_void};
@@ -173,26 +174,30 @@ pub(super) fn set_irq(device: impl AsFd, index: u32, eventfd: BorrowedFd<'_>) ->
     structure(device.as_fd(), DEVICE_SET_IRQS, &mut irq_set(index, eventfd.as_raw_fd())).map(drop)
 }
 
-/// The groups and addresses of all functions that a hot reset takes: group, domain, bus, device and
-/// function in one byte.
-pub(super) fn hot_reset_info(device: impl AsFd) -> Result<Vec<(u32, u16, u8, u8)>, Errno> {
+/// All functions that a hot reset takes.
+pub(super) fn hot_reset_info(device: impl AsFd) -> Result<Vec<PciAddress>, Errno> {
     // Where the room does not suffice the kernel says so by an error and tells the count only
     // (vfio_pci_ioctl_get_pci_hot_reset_info); newer ones tell nothing: room for a bus full of functions.
     let mut info = vec![0; 12 + 8 * 256];
     structure(device.as_fd(), DEVICE_GET_PCI_HOT_RESET_INFO, &mut info)?;
     let count = u32_at(&info, 8)? as usize;
-    (0..count.min(256))
-        .map(|i| {
-            let (group, place) = (u32_at(&info, 12 + 8 * i)?, u32_at(&info, 16 + 8 * i)?);
-            Ok((group, place as u16, (place >> 16) as u8, (place >> 24) as u8))
-        })
-        .collect()
+    // `struct vfio_pci_dependent_device`: the group; domain, bus, device and function.
+    (0..count.min(256)).map(|i| Ok(address(u32_at(&info, 16 + 8 * i)?))).collect()
 }
 
-/// Resets the bus of a device; all that is reset belongs to this group.
-pub(super) fn hot_reset(device: impl AsFd, group: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Domain, bus, device and function as the kernel packs them.
+fn address(packed: u32) -> PciAddress {
+    let [d0, d1, bus, devfn] = packed.to_le_bytes();
+    let domain = u16::from_le_bytes([d0, d1]).into();
+    PciAddress { domain, bus, device: devfn >> 3, function: devfn & 7 }
+}
+
+/// Resets the bus of a device; all that is reset belongs to these groups.
+pub(super) fn hot_reset(device: impl AsFd, groups: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     use std::os::fd::AsRawFd as _;
-    let mut request = words(&[16, 0, 1, group.as_raw_fd() as u32]);
+    let count = groups.len() as u32;
+    let mut request = words(&[12 + 4 * count, 0, count]);
+    request.extend(groups.iter().flat_map(|fd| fd.as_raw_fd().to_ne_bytes()));
     structure(device.as_fd(), DEVICE_PCI_HOT_RESET, &mut request).map(drop)
 }
 
@@ -233,6 +238,11 @@ mod tests {
         let number = |number| Call { number, arg: Arg::Value(0) }.opcode();
         // VFIO_GET_API_VERSION, VFIO_DEVICE_SET_IRQS, VFIO_IOMMU_MAP_DMA.
         assert_eq!((number(0), number(10), number(13)), (0x3b64, 0x3b6e, 0x3b71));
+    }
+
+    #[test]
+    fn the_address_of_a_function_is_unpacked() {
+        assert_eq!(address(0x0903_0002).to_string(), "0002:03:01.1");
     }
 
     #[test]

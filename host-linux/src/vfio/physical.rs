@@ -1,8 +1,9 @@
 //! Physical addresses of this process's memory, for machines without an IOMMU.
 
+use super::sysfs::Sysfs;
 use crate::shared::Mapping;
 use amdev_core::bus::Segment;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
@@ -12,6 +13,14 @@ const PAGE: u64 = 4096;
 /// bits 0 to 54, and whether it is in memory.
 const FRAME: u64 = (1 << 55) - 1;
 const PRESENT: u64 = 1 << 63;
+
+/// Whether memory that is locked stays where it is: where no IOMMU follows it, the device would go on
+/// reaching the place that it was moved from (`Documentation/admin-guide/sysctl/vm.rst`).
+pub(super) fn stays(sysfs: &Sysfs) -> bool {
+    let allowed = fs::read_to_string(sysfs.path("proc/sys/vm/compact_unevictable_allowed"));
+    // Kernels without the file do not move memory to make room.
+    allowed.is_err() || allowed.is_ok_and(|a| a.trim() == "0")
+}
 
 /// Physical address of each page of memory that was locked; why not, otherwise.
 pub(super) fn pages(pagemap: &Path, memory: &Mapping) -> Result<Vec<u64>, &'static str> {

@@ -124,6 +124,13 @@ impl Sysfs {
         })
     }
 
+    /// The only driver that may have a function; empty if any may.
+    pub(super) fn driver_override(&self, address: PciAddress) -> String {
+        let text = fs::read_to_string(self.dir(address).join("driver_override")).unwrap_or_default();
+        // So the kernel writes none.
+        text.trim().trim_start_matches("(null)").to_owned()
+    }
+
     /// The other functions of a group.
     pub fn companions(&self, of: &Function) -> Vec<Function> {
         let same = |f: &Function| f.address != of.address && of.group.is_some() && f.group == of.group;
