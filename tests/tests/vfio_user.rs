@@ -1,6 +1,17 @@
 //! `amdev` and `amdev-sim serve` over a socket: the real binaries, whole commands, and either side
 //! killed at any time.
 
+use amdev_cli::bus_session::HostBus;
+use amdev_core::boot::Options;
+use amdev_core::bus::{Bus as _, BusError};
+use amdev_core::device::Probe;
+use amdev_core::iface::AllocFlags;
+use amdev_core::mm::{Block, VaRange};
+use amdev_core::program::{CodeObject, HiddenValues};
+use amdev_core::queue::dispatch::Launch;
+use amdev_core::runtime::{Runtime, Sizes, Work};
+use amdev_fw::{Versions, synthetic};
+use amdev_linux::vfio_user::VfioUserBus;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -192,6 +203,61 @@ fn an_address_where_nobody_serves_is_told_with_the_remedy() {
     let out = amdev("vfio-user:/nonexistent/gpu.sock", &["info"]).output().unwrap();
     assert_eq!(out.status.code(), Some(3));
     assert!(text(&out).contains("amdev-sim serve"), "{}", text(&out));
+}
+
+/// What the loss of a device may take to arrive as an error, with what a loaded machine may add.
+const IN_TIME: Duration = Duration::from_millis(100 + 100);
+
+/// Kills the server in the middle of what `wait` waits for; how long after that `wait` ended.
+fn killed_during<T>(server: &Server, wait: impl FnOnce() -> T) -> (Duration, T) {
+    std::thread::scope(|scope| {
+        let killed = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            let at = Instant::now();
+            server.signal("KILL");
+            at
+        });
+        let ended = wait();
+        let end = Instant::now();
+        (end.saturating_duration_since(killed.join().unwrap()), ended)
+    })
+}
+
+#[test]
+fn the_loss_of_a_device_ends_a_wait_for_an_interrupt_within_100_ms() {
+    let server = Server::start("lost-wait", "navi31,delays=off");
+    let mut bus = VfioUserBus::open(&server.socket).unwrap();
+    let (took, ended) = killed_during(&server, || bus.wait_interrupt(20_000_000));
+    assert_eq!(ended, Err(BusError::Gone));
+    assert!(took < IN_TIME, "{took:?}");
+}
+
+#[test]
+fn the_loss_of_a_device_ends_the_wait_for_a_kernel_within_100_ms() {
+    let server = Server::start("lost-kernel", "navi31,delays=off,fault=hang:compute");
+    let mut probe = Probe::open(VfioUserBus::open(&server.socket).unwrap()).unwrap();
+    let (device, revision) = HostBus::pci_id(&mut probe.device.bus);
+    let mut firmware = synthetic::set(Versions::of(&probe.ips, device, revision).unwrap()).unwrap();
+    let report = probe.boot(&mut firmware, Options::default(), &mut |_| ()).unwrap();
+    let (mut boot, mut pool, mut space) = ([Block::EMPTY; 64], [Block::EMPTY; 256], [Block::EMPTY; 256]);
+    let va = VaRange::new(&mut space).unwrap();
+    let gpu = probe.into_gpu(report.ready, &mut boot, &mut pool, &va).unwrap();
+    let mut gpu = Runtime::new(gpu, Sizes::default()).unwrap();
+    let file = std::fs::read(root().join("tests/corpus/co/vecadd.gfx1100.v5.O2.co")).unwrap();
+    let object = CodeObject::parse(&file).unwrap();
+    let kernel = object.only_kernel().unwrap();
+    let program = gpu.load(&object).unwrap();
+    let memory = gpu.alloc(0x1000, AllocFlags::empty()).unwrap().va.to_le_bytes();
+    let launch = Launch { grid: [1, 1, 1], block: [256, 1, 1] };
+    let mut kernargs = vec![0; kernel.descriptor.kernarg_size as usize];
+    kernel.fill_args(&[&memory, &memory, &memory], &mut kernargs).unwrap();
+    kernel.fill_hidden(&launch, &HiddenValues::default(), &mut kernargs).unwrap();
+    let work = Work { program: &program, kernel: &kernel, launch, kernargs: &kernargs, dynamic_lds: 0 };
+    let ticket = gpu.launch(&work, None).unwrap();
+    let (took, ended) = killed_during(&server, || gpu.wait(ticket, 20_000_000));
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("the device is gone"), "{error}");
+    assert!(took < IN_TIME, "{took:?}");
 }
 
 /// Processor time of a process in hundredths of a second.

@@ -324,8 +324,7 @@ mod tests {
         tree.function("0000:03:00.0", (0x1002, 0x744c), 0x03_0000, "vfio-pci", "5");
         let function = tree.sysfs().function("0000:03:00.0".parse().unwrap()).unwrap();
         let file = || file.try_clone().unwrap();
-        let mut irqs = Irqs::none();
-        irqs.msi = Some(Msi::new().unwrap());
+        let irqs = Irqs::of(Some(Msi::new().unwrap()), vec![Msi::new().unwrap()]);
         VfioBus {
             vram: Region::whole(LEN),
             doorbells: Region::whole(LEN),
@@ -379,5 +378,58 @@ mod tests {
         assert_eq!(bus.read32(Window::Registers, 0x800), Ok(0));
         file.write_all_at(&vec![0xff; LEN as usize], 0).unwrap();
         assert_eq!(bus.read32(Window::Registers, 0x800), Err(BusError::Gone));
+    }
+
+    /// How long after `lose` a wait of 20 s ends, which has to be because the device is gone.
+    fn noticed(bus: &mut VfioBus, lose: impl FnOnce() + Send) -> Duration {
+        std::thread::scope(|scope| {
+            let lost = scope.spawn(|| {
+                // In the middle of the wait, between two looks.
+                std::thread::sleep(Duration::from_millis(130));
+                lose();
+                Instant::now()
+            });
+            assert_eq!(bus.wait_interrupt(20_000_000), Err(BusError::Gone));
+            let end = Instant::now();
+            end.saturating_duration_since(lost.join().unwrap())
+        })
+    }
+
+    /// What it may take, with what a loaded machine may add.
+    const IN_TIME: Duration = Duration::from_millis(100 + 100);
+
+    #[test]
+    fn a_device_that_answers_all_ones_during_a_wait_is_noticed_within_100_ms() {
+        let file = file();
+        let mut bus = gpu(&file);
+        let took = noticed(&mut bus, || file.write_all_at(&[0xff; 64], 0).unwrap());
+        assert!(took < IN_TIME, "{took:?}");
+        assert_eq!(bus.flush(), Err(BusError::Gone), "and stays gone");
+        assert_eq!(bus.write32(Window::Registers, 0, 1), Err(BusError::Gone));
+    }
+
+    #[test]
+    fn a_device_that_interrupts_all_the_time_is_looked_at_all_the_same() {
+        let file = file();
+        let mut bus = gpu(&file);
+        file.write_all_at(&[0xff; 64], 0).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(5) {
+            let msi = bus.irqs.msi.as_ref().unwrap().fd();
+            rustix::io::write(msi, &1u64.to_ne_bytes()).unwrap();
+            if bus.wait_interrupt(1000) == Err(BusError::Gone) {
+                break;
+            }
+        }
+        assert!(start.elapsed() < IN_TIME, "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn a_device_that_the_kernel_wants_back_or_lost_ends_a_wait_at_once() {
+        let file = file();
+        let mut bus = gpu(&file);
+        let lost = rustix::io::fcntl_dupfd_cloexec(bus.irqs.lost_fds()[0], 0).unwrap();
+        let took = noticed(&mut bus, || assert_eq!(rustix::io::write(&lost, &1u64.to_ne_bytes()), Ok(8)));
+        assert!(took < Duration::from_millis(100), "{took:?}");
     }
 }

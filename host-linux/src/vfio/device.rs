@@ -202,6 +202,12 @@ impl Irqs {
         Irqs { msi: None, lost: Vec::new() }
     }
 
+    /// Those of a device that a test plays.
+    #[cfg(test)]
+    pub(super) fn of(msi: Option<Msi>, lost: Vec<Msi>) -> Irqs {
+        Irqs { msi, lost }
+    }
+
     pub(super) fn request(device: &File) -> Result<Irqs, OpenError> {
         let os = |why: Errno| OpenError::Os { what: "an interrupt of the device", why: why.into() };
         let request = |index| {
