@@ -10,10 +10,12 @@
 
 use rustix::net::sockopt::socket_peercred;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Why a device cannot be owned.
 #[derive(Debug, thiserror::Error)]
@@ -38,9 +40,18 @@ pub enum OwnerError {
 
 /// A device that this process owns, until this is dropped or the process ends.
 #[derive(Debug)]
-pub struct Owner(#[allow(dead_code)] UnixListener);
+pub struct Owner(UnixListener);
+
+/// How long what a dead owner left is waited for: somebody gives the device back in its name.
+const GIVING_BACK: Duration = Duration::from_secs(5);
 
 impl Owner {
+    /// The lock, for who gives the device back after the death of this process: it is held until that
+    /// is closed as well.
+    pub(crate) fn lock(&self) -> io::Result<OwnedFd> {
+        self.0.as_fd().try_clone_to_owned()
+    }
+
     /// Takes the PCI device at an address (`0000:03:00.0`).
     pub fn of_pci(address: &str) -> Result<Owner, OwnerError> {
         take(&format!("amdev:pci:{address}"), &format!("pci:{address}"))
@@ -57,41 +68,57 @@ impl Owner {
 
     /// The process that owns the PCI device at an address, if any.
     pub fn who_has_pci(address: &str) -> Option<String> {
-        who(&SocketAddr::from_abstract_name(format!("amdev:pci:{address}")).ok()?)
+        Some(who(&SocketAddr::from_abstract_name(format!("amdev:pci:{address}")).ok()?)?.name)
     }
 }
 
 fn take(name: &str, device: &str) -> Result<Owner, OwnerError> {
     let system = |why| OwnerError::System { device: device.to_owned(), why };
     let address = SocketAddr::from_abstract_name(name).map_err(system)?;
-    // The owner may end between the two.
-    for _ in 0..3 {
+    let start = Instant::now();
+    loop {
         match UnixListener::bind_addr(&address) {
             Ok(listener) => return Ok(Owner(listener)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
             Err(e) => return Err(system(e)),
         }
-        if let Some(owner) = who(&address) {
-            return Err(OwnerError::Taken { device: device.to_owned(), owner });
+        match who(&address) {
+            Some(owner) if owner.lives || start.elapsed() >= GIVING_BACK => {
+                return Err(OwnerError::Taken { device: device.to_owned(), owner: owner.name });
+            }
+            // It has died, and its device is being given back.
+            Some(_) => std::thread::sleep(Duration::from_millis(20)),
+            // It has ended between the two.
+            None => {}
         }
     }
-    Err(OwnerError::Taken { device: device.to_owned(), owner: "another process".into() })
+}
+
+/// Who has a lock.
+struct Process {
+    name: String,
+    lives: bool,
 }
 
 /// The process that listens at an address, as far as it can be seen.
-fn who(address: &SocketAddr) -> Option<String> {
+fn who(address: &SocketAddr) -> Option<Process> {
+    let unknown = || Process { name: "another process".into(), lives: true };
     let socket = match UnixStream::connect_addr(address) {
         Ok(socket) => socket,
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return None,
         // As many have asked already as can wait.
-        Err(_) => return Some("another process".into()),
+        Err(_) => return Some(unknown()),
     };
-    let pid = socket_peercred(&socket).ok()?.pid.as_raw_nonzero();
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    match name.trim() {
-        "" => Some(format!("process {pid}")),
-        name => Some(format!("process {pid} ({name})")),
-    }
+    // Processes of other namespaces have no number here.
+    let Ok(peer) = socket_peercred(&socket) else { return Some(unknown()) };
+    let pid = peer.pid.as_raw_nonzero();
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    let lives = !comm.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    let name = match comm.unwrap_or_default().trim() {
+        "" => format!("process {pid}"),
+        name => format!("process {pid} ({name})"),
+    };
+    Some(Process { name, lives })
 }
 
 #[cfg(test)]
@@ -114,6 +141,41 @@ mod tests {
         let me = format!("process {}", std::process::id());
         assert!(Owner::who_has_pci(&address).is_some_and(|who| who.contains(&me)));
         drop(again);
+    }
+
+    #[test]
+    fn a_lock_is_free_once_who_gives_the_device_back_is_done_too() {
+        let address = format!("fake:{}:01.0", std::process::id());
+        let owner = Owner::of_pci(&address).unwrap();
+        let kept = owner.lock().unwrap();
+        drop(owner);
+        assert!(matches!(Owner::of_pci(&address), Err(OwnerError::Taken { .. })));
+        drop(kept);
+        assert!(Owner::of_pci(&address).is_ok());
+    }
+
+    #[test]
+    #[allow(clippy::zombie_processes, reason = "the child outlives its parent: that is what is tested")]
+    fn what_a_dead_owner_left_is_waited_for() {
+        use std::process::{Command, Stdio};
+        let address = format!("fake:{}:02.0", std::process::id());
+        // This very test again, as a process that takes the lock, gives it to a child and dies.
+        let name = "AMDEV_TEST_OWNER";
+        if let Ok(address) = std::env::var(name) {
+            let owner = Owner::of_pci(&address).unwrap();
+            let mut child = Command::new("sleep");
+            let child =
+                child.arg("1").stdin(Stdio::null()).stderr(Stdio::null()).stdout(owner.lock().unwrap());
+            child.spawn().unwrap();
+            return;
+        }
+        let mut dies = Command::new(std::env::current_exe().unwrap());
+        dies.args(["--exact", "owner::tests::what_a_dead_owner_left_is_waited_for"]).env(name, &address);
+        assert!(dies.output().unwrap().status.success());
+        assert!(Owner::who_has_pci(&address).is_some(), "the child has it");
+        let start = Instant::now();
+        assert!(Owner::of_pci(&address).is_ok());
+        assert!(start.elapsed() > Duration::from_millis(100), "{:?}", start.elapsed());
     }
 
     #[test]

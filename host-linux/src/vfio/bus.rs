@@ -47,7 +47,7 @@ pub struct VfioBus {
 impl VfioBus {
     /// Takes a function from its driver, and makes it usable.
     pub fn open(sysfs: &Sysfs, function: Function, owner: Owner) -> Result<VfioBus, OpenError> {
-        let claim = Claim::take(sysfs, &function)?;
+        let claim = Claim::take(sysfs, &function, Some(&owner))?;
         // Its group is made up when it is bound, where there is no IOMMU.
         let function = sysfs.function(function.address).map_err(|_| super::TakeError::Vanished)?;
         let (files, space) = device::open(sysfs, &function)?;

@@ -4,6 +4,7 @@ use super::guard::Guard;
 use super::plan::{Step, VFIO_PCI, plan, to_any};
 use super::sysfs::{Function, Sysfs};
 use super::{OpenError, TakeError, device, record};
+use crate::owner::Owner;
 use amdev_cli::spec::PciAddress;
 use std::io;
 
@@ -53,7 +54,11 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Binds a function to vfio-pci.
-    pub(super) fn take(sysfs: &Sysfs, function: &Function) -> Result<Claim, OpenError> {
+    pub(super) fn take(
+        sysfs: &Sysfs,
+        function: &Function,
+        owner: Option<&Owner>,
+    ) -> Result<Claim, OpenError> {
         let address = function.address;
         let plan = plan(sysfs, function)?;
         let mut left = Vec::new();
@@ -71,7 +76,7 @@ impl Claim {
         }
         let mut claim = Claim { sysfs: sysfs.clone(), address, give_back, guard: None };
         if !claim.give_back.is_empty() {
-            claim.guard = Guard::start(&record::path(sysfs, address), &claim.give_back);
+            claim.guard = Guard::start(owner, &record::path(sysfs, address), &claim.give_back);
         }
         // What was done is undone with the claim if a later step fails.
         for (i, step) in plan.take.iter().enumerate() {
@@ -125,7 +130,7 @@ mod tests {
     const PROBE: &str = "sys/bus/pci/drivers_probe";
 
     fn taken(tree: &Tree) -> Result<Claim, OpenError> {
-        Claim::take(&tree.sysfs(), &tree.gpu())
+        Claim::take(&tree.sysfs(), &tree.gpu(), None)
     }
 
     /// A card that vfio-pci has and that needs no larger window: taking it succeeds in this tree.

@@ -5,6 +5,7 @@
 //! what has to be written. It listens to a pipe whose other end closes with the process.
 
 use super::plan::Step;
+use crate::owner::Owner;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -25,7 +26,7 @@ pub(super) struct Guard(Child);
 impl Guard {
     /// Starts it; `None` where there is no shell: then only a process that is killed leaves the
     /// function where it is.
-    pub(super) fn start(record: &Path, give_back: &[Step]) -> Option<Guard> {
+    pub(super) fn start(owner: Option<&Owner>, record: &Path, give_back: &[Step]) -> Option<Guard> {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", SCRIPT, "amdev-guard"]).arg(record);
         for step in give_back {
@@ -34,6 +35,10 @@ impl Guard {
         // Interrupts from the terminal are for the process, not for this.
         shell.process_group(0).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // It says nothing: what it has there is the lock, so that nobody takes the function meanwhile.
+        if let Some(lock) = owner.and_then(|owner| owner.lock().ok()) {
+            shell.stdout(lock);
+        }
         let child = shell.spawn();
         child
             .inspect_err(|e| tracing::warn!("/bin/sh: {e}: killed, this process gives nothing back"))
@@ -56,20 +61,20 @@ mod tests {
     use super::super::{fake::Tree, record};
     use super::*;
 
-    fn guarded() -> (Tree, Guard) {
+    fn guarded(owner: Option<&Owner>) -> (Tree, Guard) {
         let tree = Tree::new();
         tree.function("0000:03:00.0", (0x1002, 0x744c), 0x03_0000, "amdgpu", "5");
         let sysfs = tree.sysfs();
         let function = sysfs.function("0000:03:00.0".parse().unwrap()).unwrap();
         let steps = plan(&sysfs, &function).unwrap().give_back;
         assert!(record::write(&sysfs, function.address, &steps));
-        let guard = Guard::start(&record::path(&sysfs, function.address), &steps).unwrap();
+        let guard = Guard::start(owner, &record::path(&sysfs, function.address), &steps).unwrap();
         (tree, guard)
     }
 
     #[test]
     fn a_process_that_dies_has_its_device_given_back() {
-        let (tree, mut guard) = guarded();
+        let (tree, mut guard) = guarded(None);
         // As the end of the process does.
         drop(guard.0.stdin.take());
         assert!(guard.0.wait().unwrap().success());
@@ -79,8 +84,20 @@ mod tests {
     }
 
     #[test]
+    fn the_device_has_its_owner_until_it_is_given_back() {
+        let address = format!("fake:{}:03.0", std::process::id());
+        let owner = Owner::of_pci(&address).unwrap();
+        let (_tree, mut guard) = guarded(Some(&owner));
+        drop(owner);
+        assert!(Owner::who_has_pci(&address).is_some());
+        drop(guard.0.stdin.take());
+        guard.0.wait().unwrap();
+        assert_eq!(Owner::who_has_pci(&address), None);
+    }
+
+    #[test]
     fn a_guard_that_is_dismissed_writes_nothing() {
-        let (tree, guard) = guarded();
+        let (tree, guard) = guarded(None);
         guard.dismiss();
         assert_eq!(tree.read("sys/bus/pci/drivers_probe"), "");
     }
