@@ -17,6 +17,7 @@ use crate::reg::{f, r, ra};
 use core::fmt;
 
 mod ladder;
+mod near;
 
 pub use ladder::{Ladder, Outcome, Rung};
 
@@ -275,24 +276,33 @@ fn probe<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Reason, Error> {
 
 fn zero_root<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     let root = cx.layout.root_page_table.clone();
-    cx.vram_zero(root.start, root.end - root.start)
+    // On a slow bus the rest of it is filled by DMA before anything is mapped: see `near`.
+    let len = if cx.bus.is_slow() { NEEDED } else { root.end - root.start };
+    cx.vram_zero(root.start, len)
 }
+
+/// What has to be zero at once of a page that a slow bus does not fill: an entry, a pointer, a fence.
+pub(crate) const NEEDED: u64 = 8;
 
 async fn full<B: Bus>(
     cx: &mut Cx<'_, B>,
     fw: &mut dyn FirmwareSource,
     options: Options,
 ) -> Result<Ready, Error> {
-    let booting = Booting::new(&cx.layout);
+    let mut booting = Booting::new(&cx.layout);
     zero_root(cx)?;
     // What power-on or the last driver left there would be taken for interrupts.
     for pointer in cx.layout.ih_wptr.clone() {
-        cx.vram_zero(pointer.start, pointer.end - pointer.start)?;
+        let len = if cx.bus.is_slow() { NEEDED } else { pointer.end - pointer.start };
+        cx.vram_zero(pointer.start, len)?;
     }
     soc::init(cx).await?;
     gmc::init(cx).await?;
     ih::init(cx).await?;
-    psp::init(cx, fw).await?;
+    let near = near::lend(cx, &mut booting)?;
+    let loaded = psp::init(cx, fw).await;
+    near::take_back(cx, near).await?;
+    loaded?;
     smu::init(cx).await?;
     finish(cx, fw, options, booting).await
 }
@@ -325,7 +335,11 @@ async fn finish<B: Bus>(
     gfx::clock_gating(cx).await?;
     cx.write(r::SCRATCH_REG7, MAGIC)?;
     cx.bus.flush()?;
-    Ok(booting.finish())
+    let ready = booting.finish();
+    if cx.bus.is_slow() {
+        near::scrub(cx, ready).await?;
+    }
+    Ok(ready)
 }
 
 /// Resets a GPU and leaves it as after power-on, without booting it; `ladder` tells what was tried.

@@ -278,6 +278,34 @@ pub trait Bus: Mmio + Dma {
         Err(BusError::Unsupported("reset the bus of the device"))
     }
 
+    /// Each access is a message of its own, which takes a fraction of a millisecond (USB): what need
+    /// not be done is left out, and memory of the host is nearer than the VRAM.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
+    /// From now on nobody but this driver writes to this range (a ring, page tables): the host may
+    /// leave a write out whose dwords hold the value already, and answer a read itself, as far as it
+    /// wrote them since.
+    fn cacheable(&mut self, window: Window, offset: u64, len: u64) {
+        let _ = (window, offset, len);
+    }
+
+    /// [`Bus::cacheable`], and the device itself has just filled the range with zeros.
+    fn scrubbed(&mut self, window: Window, offset: u64, len: u64) {
+        let _ = (window, offset, len);
+    }
+
+    /// The range is like others again.
+    fn uncacheable(&mut self, window: Window, offset: u64, len: u64) {
+        let _ = (window, offset, len);
+    }
+
+    /// [`Bus::cacheable`] for a range of an allocation.
+    fn dma_cacheable(&mut self, handle: DmaHandle, offset: u64, len: u64) {
+        let _ = (handle, offset, len);
+    }
+
     /// The device has reset itself: the host restores what it saved. No window is accessed between
     /// [`Bus::before_reset`] and this but to tell the device to reset.
     fn after_reset(&mut self) -> Result<(), BusError> {
@@ -372,5 +400,20 @@ impl<T: Bus + ?Sized> Bus for &mut T {
     }
     fn reset_bus(&mut self) -> Result<(), BusError> {
         (**self).reset_bus()
+    }
+    fn is_slow(&self) -> bool {
+        (**self).is_slow()
+    }
+    fn cacheable(&mut self, window: Window, offset: u64, len: u64) {
+        (**self).cacheable(window, offset, len);
+    }
+    fn scrubbed(&mut self, window: Window, offset: u64, len: u64) {
+        (**self).scrubbed(window, offset, len);
+    }
+    fn uncacheable(&mut self, window: Window, offset: u64, len: u64) {
+        (**self).uncacheable(window, offset, len);
+    }
+    fn dma_cacheable(&mut self, handle: DmaHandle, offset: u64, len: u64) {
+        (**self).dma_cacheable(handle, offset, len);
     }
 }

@@ -157,7 +157,11 @@ impl<B: Bus> Probe<B> {
     /// Finds out what a device is. Only reads. The bus is dropped on an error; see [`Found`] for
     /// hosts that need it back.
     pub fn open(mut bus: B) -> Result<Self, OpenError> {
-        let (size, ips) = discovery::discover(&mut bus)?;
+        let found = match bus.is_slow() {
+            true => discovery::discover_sparse(&mut bus),
+            false => discovery::discover(&mut bus),
+        };
+        let (size, ips) = found?;
         let gc = ips.require(IpBlock::Gc)?;
         let chip = chip::find(gc).ok_or(OpenError::UnknownChip { gc, versions: BlockVersions::of(&ips) })?;
         let device = Device::new(bus, registers(&ips)?, chip, size.bytes())?;
@@ -222,7 +226,9 @@ impl<B: Bus> Probe<B> {
             boot: layout.boot.clone(),
             pool: layout.pool.clone(),
         };
-        Ok(Vm::new(&mut self.device, &config, boot_blocks, pool_blocks, va)?.boot_done())
+        let stock = if self.device.bus.is_slow() { layout.stock() } else { 0..0 };
+        let vm = Vm::new(&mut self.device, &config, boot_blocks, pool_blocks, va)?;
+        Ok(vm.with_stock(stock).boot_done())
     }
 
     /// Adds the memory manager that [`Probe::memory`] made for this device.

@@ -17,15 +17,17 @@ mod emit;
 mod gc;
 mod names;
 mod parse;
+mod sparse;
 mod vram;
 pub mod wire;
 
 pub use emit::{Binary, Die, EmitError, Ip};
 pub use gc::GcInfo;
 pub use parse::{LoadError, MAX_BINARY, load, load_into, parse};
+pub use sparse::load_sparse;
 pub use vram::{
     DiscoverError, MEMSIZE_REG, MM_DATA_REG, MM_INDEX_HI_REG, MM_INDEX_REG, MemSize, PSP_READY_REG, discover,
-    read_vram,
+    discover_sparse, read_vram,
 };
 
 /// A version of an IP block: major, minor, revision.

@@ -182,6 +182,16 @@ impl Layout {
         Ok(())
     }
 
+    /// Pages of the boot region for page tables, on a slow bus: DMA fills them with zeros at once.
+    pub fn stock(&self) -> Range<u64> {
+        self.spare.start..self.scrub_page().start
+    }
+
+    /// The page with the ring of that DMA queue: the last spare one.
+    pub(crate) fn scrub_page(&self) -> Range<u64> {
+        self.spare.end.saturating_sub(PAGE).max(self.spare.start)..self.spare.end
+    }
+
     /// Length of the VRAM in bytes.
     pub fn vram_len(&self) -> u64 {
         self.vram.end

@@ -13,8 +13,8 @@ use crate::program::{Kernel, ProgramError};
 use crate::queue::QueueError;
 use crate::queue::dispatch::Launch;
 use crate::queue::pm4::ComputeConfig;
-use crate::queue::pool::{KERNARG_POOL, Pool, SIGNAL_POOL};
-use crate::queue::ring::{EOP_SIZE, POINTERS_SIZE, RING_SIZE, Ring};
+use crate::queue::pool::{KERNARG_POOL, KERNARG_POOL_USB, Pool, SIGNAL_POOL, SIGNAL_POOL_USB};
+use crate::queue::ring::{COMPUTE_RING_USB, EOP_SIZE, POINTERS_SIZE, RING_SIZE, Ring, SDMA_RING_USB};
 use crate::queue::scratch::{DEFAULT_PER_ITEM, Scratch};
 use crate::queue::sdma::SdmaConfig;
 use crate::queue::signal::{SLOT_SIZE, Signal, Timeline, reached};
@@ -42,18 +42,58 @@ pub struct Sizes {
     pub kernargs: u64,
     /// Staging memory of the host, used in two halves.
     pub staging: u64,
+    /// Length of the staging memory's mapping, if it is more than the memory itself: over USB one huge
+    /// page takes an entry where its 4 KiB pages would take one each.
+    pub staging_span: u64,
+    /// How much of the staging memory the host can read, from its start on.
+    pub readable: u64,
+    /// Signals.
+    pub signals: u64,
+    /// Puts signals into a page of the host's memory that begins with so many bytes of somebody else's.
+    pub host_page: Option<u64>,
+    /// Puts the SDMA ring and the queues' pointers there, too: for a bridge that writes a byte of that page
+    /// with less effort than a dword of VRAM.
+    pub queues_in_page: bool,
     /// How long a submission may take before a wait gives up, in microseconds.
     pub timeout_us: u64,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
+        Sizes::DEFAULT
+    }
+}
+
+impl Sizes {
+    /// For a GPU on the host's own bus.
+    pub const DEFAULT: Sizes = Sizes {
+        compute_ring: RING_SIZE,
+        sdma_ring: RING_SIZE,
+        kernargs: KERNARG_POOL,
+        staging: 4 << 20,
+        staging_span: 0,
+        readable: 4 << 20,
+        signals: SIGNAL_POOL,
+        host_page: None,
+        queues_in_page: false,
+        timeout_us: 30_000_000,
+    };
+
+    /// For a GPU behind a USB bridge, whose own memory is all there is on the host's side: staging as
+    /// large as its block memory, of which the bridge lets the host read the start, mapped as a huge page,
+    /// and the page of its own queues from `first` on, which takes in those of the GPU if `queues_in_page`.
+    pub fn usb(staging: u64, readable: u64, first: u64, queues_in_page: bool) -> Self {
         Sizes {
-            compute_ring: RING_SIZE,
-            sdma_ring: RING_SIZE,
-            kernargs: KERNARG_POOL,
-            staging: 4 << 20,
-            timeout_us: 30_000_000,
+            compute_ring: COMPUTE_RING_USB,
+            sdma_ring: SDMA_RING_USB,
+            kernargs: KERNARG_POOL_USB,
+            staging,
+            staging_span: HUGE_PAGE,
+            readable,
+            signals: SIGNAL_POOL_USB,
+            host_page: Some(first),
+            queues_in_page,
+            ..Sizes::DEFAULT
         }
     }
 }
@@ -137,8 +177,12 @@ pub struct Runtime<I> {
     next_slot: u32,
     kernargs: Pool<PARTS>,
     staging: Buffer,
+    /// The allocation that it is a part of.
+    staging_memory: Buffer,
     staging_busy: [u32; 2],
     scratch: Option<(Buffer, Scratch)>,
+    /// The page of the host's memory that holds several of these.
+    page: Option<Buffer>,
     sizes: Sizes,
     poisoned: bool,
     history: History,
@@ -162,12 +206,18 @@ impl<I: Iface> Runtime<I> {
     fn make(iface: &mut I, sizes: Sizes, made: &mut Made) -> Result<Runtime<()>, QueueError> {
         let device = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
         let host = AllocFlags::HOST | AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
-        let signals = made.alloc(iface, SIGNAL_POOL, host)?;
+        if let Some(first) = sizes.host_page {
+            made.page = Some((made.alloc(iface, PAGE, host)?, first));
+        }
+        let signals = made.small(iface, sizes.signals, host)?;
         let timeline = Timeline::new(iface, Signal::new(&signals, 0)?)?;
         let kernargs = made.alloc(iface, sizes.kernargs, device)?;
-        let staging = made.alloc(iface, sizes.staging.max(0x2000), host)?;
-        let compute_memory = made.queue(iface, QueueKind::Compute, sizes.compute_ring)?;
-        let sdma_memory = made.queue(iface, QueueKind::Sdma, sizes.sdma_ring)?;
+        let wanted = sizes.staging.max(0x2000);
+        let staging_memory = made.alloc(iface, wanted.max(sizes.staging_span), host)?;
+        let staging = staging_memory.slice(0, wanted)?;
+        let in_page = sizes.queues_in_page;
+        let compute_memory = made.queue(iface, QueueKind::Compute, sizes.compute_ring, in_page)?;
+        let sdma_memory = made.queue(iface, QueueKind::Sdma, sizes.sdma_ring, in_page)?;
         let compute_config = ComputeConfig::new(iface, None)?;
         let sdma_config = SdmaConfig { version: iface.versions().sdma, notify: iface.notify() };
         let scratch = Scratch::for_kernel(iface.properties(), DEFAULT_PER_ITEM)?;
@@ -183,8 +233,10 @@ impl<I: Iface> Runtime<I> {
             next_slot: 1,
             kernargs: Pool::new("kernel argument", kernargs),
             staging,
+            staging_memory,
             staging_busy: [0; 2],
             scratch: Some((scratch_memory, scratch)),
+            page: made.page.map(|(page, _)| page),
             sizes,
             poisoned: false,
             history: History::default(),
@@ -321,19 +373,25 @@ impl<I: Iface> Runtime<I> {
         }
         synced?;
         down?;
-        for m in &self.memory {
-            self.iface.free(m.ring)?;
-            self.iface.free(m.pointers)?;
-            if let Some(eop) = m.eop {
-                self.iface.free(eop)?;
-            }
+        let memory = self.memory.each_ref().map(|m| [Some(m.ring), Some(m.pointers), m.eop]);
+        for buffer in memory.into_iter().flatten().flatten() {
+            self.free_own(buffer)?;
         }
         if let Some((scratch, _)) = self.scratch.take() {
             self.iface.free(scratch)?;
         }
-        self.iface.free(self.staging)?;
+        self.iface.free(self.staging_memory)?;
         self.iface.free(*self.kernargs.buffer())?;
-        Ok(self.iface.free(self.signals)?)
+        self.free_own(self.signals)?;
+        self.page.take().map_or(Ok(()), |page| Ok(self.iface.free(page)?))
+    }
+
+    /// Frees memory unless it is a part of the page.
+    fn free_own(&mut self, buffer: Buffer) -> Result<(), QueueError> {
+        if self.page.is_some_and(|page| page.handle == buffer.handle) {
+            return Ok(());
+        }
+        Ok(self.iface.free(buffer)?)
     }
 
     /// The interface, with everything that was not released.
@@ -358,8 +416,10 @@ impl<I> Runtime<I> {
             next_slot,
             kernargs,
             staging,
+            staging_memory,
             staging_busy,
             scratch,
+            page,
             sizes,
             poisoned,
             history,
@@ -376,8 +436,10 @@ impl<I> Runtime<I> {
             next_slot,
             kernargs,
             staging,
+            staging_memory,
             staging_busy,
             scratch,
+            page,
             sizes,
             poisoned,
             history,
@@ -385,9 +447,18 @@ impl<I> Runtime<I> {
     }
 }
 
+/// Bytes of a queue's pointers that an interface uses: the read pointer, and the write pointer at 0x10.
+const POINTERS_USED: usize = 0x18;
+/// What one entry of a [`crate::mm::pte::Level::Pdb0`] maps.
+const HUGE_PAGE: u64 = 2 << 20;
+/// Smallest unit of an allocation.
+const PAGE: u64 = 0x1000;
+
 /// What a runtime in the making has taken from its interface.
 #[derive(Default)]
 struct Made {
+    /// The page for what is small, and its first byte that is free.
+    page: Option<(Buffer, u64)>,
     buffers: heapless::Vec<Buffer, 12>,
     queues: heapless::Vec<HwQueue, 2>,
 }
@@ -400,17 +471,35 @@ impl Made {
         Ok(buffer)
     }
 
+    /// A part of the page, or an allocation of its own. Rings are aligned to 256 bytes.
+    fn small<I: Iface>(&mut self, iface: &mut I, size: u64, flags: AllocFlags) -> Result<Buffer, QueueError> {
+        const ALIGN: u64 = 0x100;
+        let Some((page, at)) = &mut self.page else { return self.alloc(iface, size, flags) };
+        let part = page.slice(*at, size)?;
+        *at = at.saturating_add(size).next_multiple_of(ALIGN);
+        Ok(part)
+    }
+
     fn queue<I: Iface>(
         &mut self,
         iface: &mut I,
         kind: QueueKind,
         len: u64,
+        in_page: bool,
     ) -> Result<QueueMemory, QueueError> {
         let flags = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
-        let ring = self.alloc(iface, len, flags)?;
-        let pointers = self.alloc(iface, POINTERS_SIZE, flags)?;
-        // All bytes of both pointers: a stale upper half would make the engine run off.
-        iface.write(&pointers, 0, &[0; POINTERS_SIZE as usize])?;
+        let ring = match kind {
+            QueueKind::Sdma if in_page => self.small(iface, len, flags)?,
+            _ => self.alloc(iface, len, flags)?,
+        };
+        let pointers = match in_page {
+            true => self.small(iface, POINTERS_SIZE, flags)?,
+            false => self.alloc(iface, POINTERS_SIZE, flags)?,
+        };
+        // All bytes of both pointers: a stale upper half would make the engine run off. More of them
+        // where it costs nothing.
+        let used = if self.page.is_some() { POINTERS_USED } else { POINTERS_SIZE as usize };
+        iface.write(&pointers, 0, [0; POINTERS_SIZE as usize].get(..used).unwrap_or(&[]))?;
         let eop = match kind {
             QueueKind::Compute => Some(self.alloc(iface, EOP_SIZE, AllocFlags::empty())?),
             QueueKind::Sdma => None,

@@ -17,6 +17,7 @@ const SOON: Sizes = Sizes {
     kernargs: 1 << 16,
     staging: 1 << 16,
     timeout_us: 100_000,
+    ..Sizes::DEFAULT
 };
 
 /// Copies in, by SDMA and out again: what every driver does. The bytes that came out, if any did.

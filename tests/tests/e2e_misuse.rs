@@ -20,6 +20,7 @@ const SOON: Sizes = Sizes {
     kernargs: 1 << 16,
     staging: 1 << 16,
     timeout_us: 50_000,
+    ..Sizes::DEFAULT
 };
 
 fn started() -> (Bench, Queues) {

@@ -20,6 +20,7 @@ const SIZES: Sizes = Sizes {
     kernargs: 1 << 16,
     staging: 1 << 16,
     timeout_us: 2_000_000,
+    ..Sizes::DEFAULT
 };
 
 type Bus = Fault<SimBus>;

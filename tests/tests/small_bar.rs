@@ -18,6 +18,7 @@ const SIZES: Sizes = Sizes {
     kernargs: 1 << 16,
     staging: 4 << 20,
     timeout_us: 2_000_000,
+    ..Sizes::DEFAULT
 };
 
 type Bus = SmallBar<Count<SimBus>>;

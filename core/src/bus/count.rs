@@ -229,4 +229,5 @@ impl<B: Bus> Bus for Count<B> {
         self.tally(result, |c| c.interrupt_waits += 1)
     }
     delegate_resets!();
+    delegate_traits!();
 }

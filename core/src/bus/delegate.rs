@@ -87,3 +87,25 @@ macro_rules! delegate_resets {
         }
     };
 }
+
+/// What [`Bus`](crate::bus::Bus) tells of the transport, as the inner bus has it.
+#[macro_export]
+macro_rules! delegate_traits {
+    () => {
+        fn is_slow(&self) -> bool {
+            self.inner.is_slow()
+        }
+        fn cacheable(&mut self, window: $crate::bus::Window, offset: u64, len: u64) {
+            self.inner.cacheable(window, offset, len);
+        }
+        fn scrubbed(&mut self, window: $crate::bus::Window, offset: u64, len: u64) {
+            self.inner.scrubbed(window, offset, len);
+        }
+        fn uncacheable(&mut self, window: $crate::bus::Window, offset: u64, len: u64) {
+            self.inner.uncacheable(window, offset, len);
+        }
+        fn dma_cacheable(&mut self, handle: $crate::bus::DmaHandle, offset: u64, len: u64) {
+            self.inner.dma_cacheable(handle, offset, len);
+        }
+    };
+}

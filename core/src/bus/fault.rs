@@ -165,4 +165,5 @@ impl<B: Bus> Bus for Fault<B> {
         if self.is_gone() { Err(BusError::Gone) } else { self.inner.wait_interrupt(timeout_us) }
     }
     delegate_resets!();
+    delegate_traits!();
 }

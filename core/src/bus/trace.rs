@@ -361,4 +361,5 @@ impl<B: Bus, S: TraceSink> Bus for Trace<B, S> {
         Ok(came)
     }
     delegate_resets!();
+    delegate_traits!();
 }

@@ -243,4 +243,5 @@ impl<B: Bus> Bus for SmallBar<B> {
         self.inner.wait_interrupt(timeout_us)
     }
     delegate_resets!();
+    delegate_traits!();
 }

@@ -26,8 +26,6 @@ const DOORBELL_MEC_RING0: u32 = 3;
 const MAX_COMPUTE: u8 = 8;
 /// The most hardware queues of a [`Gpu`]: those of MEC pipe 0 and one of SDMA engine 0.
 const MAX_QUEUES: usize = 9;
-/// Length of an MQD's memory in bytes.
-const MQD_LEN: u64 = 0x1000;
 /// Byte offset of the read pointer in a queue's pointer memory.
 const READ_PTR: u32 = 0;
 /// Byte offset of the write pointer; a cache line apart would be better, this is where the
@@ -209,7 +207,7 @@ impl<'s, B: Bus> Gpu<'s, B> {
         let index = (0..self.probe.device.chip.mec_queues.min(MAX_COMPUTE))
             .find(|index| used & 1u32.checked_shl((*index).into()).unwrap_or(0) == 0)
             .ok_or(IfaceError::NoQueue(kind))?;
-        let mqd = self.alloc_vram(MQD_LEN, AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS)?;
+        let mqd = self.alloc_mqd()?;
         let doorbell = DOORBELL_MEC_RING0 + u32::from(index);
         if let Err(e) = self.start_compute(request, (pipe, index), (mqd, eop)) {
             self.stop_compute(pipe, index, mqd);
@@ -242,8 +240,22 @@ impl<'s, B: Bus> Gpu<'s, B> {
         let is_off = device.queues.compute & bit == 0
             || device.run(async |cx| gfx::deactivate(cx, pipe, index).await).is_ok();
         if is_off {
-            let _ = self.vm.vfree(&mut self.probe.device, mqd.va);
+            let _ = self.free_mqd(&mqd);
         }
+    }
+
+    /// Memory for an MQD, which is mostly zeros.
+    fn alloc_mqd(&mut self) -> Result<Buffer, IfaceError> {
+        let flags = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
+        let (a, page) = self.vm.valloc_clean(&mut self.probe.device, Self::map_flags(flags))?;
+        Ok(Buffer { va: a.va, size: a.size, handle: Place::Vram(page).handle(), base: 0, flags })
+    }
+
+    fn free_mqd(&mut self, mqd: &Buffer) -> Result<(), IfaceError> {
+        let Place::Vram(page) = Place::of(mqd.handle) else {
+            return Err(IfaceError::NotAllocated { va: mqd.va });
+        };
+        Ok(self.vm.vfree_clean(&mut self.probe.device, mqd.va, page)?)
     }
 
     /// Loads a compute queue into the hardware; `mqd` is the address and the VRAM offset of its
@@ -301,6 +313,17 @@ impl<'s, B: Bus> Gpu<'s, B> {
         Ok(sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q)?)
     }
 
+    /// Memory that only this driver writes, while the queue lives.
+    fn let_cache(&mut self, buffer: &Buffer, offset: u64, len: u64) {
+        let at = buffer.base.saturating_add(offset);
+        let bus = &mut self.probe.device.bus;
+        match Place::of(buffer.handle) {
+            Place::Vram(pa) => bus.cacheable(Window::Vram, pa.saturating_add(at), len),
+            Place::Host(dma) => bus.dma_cacheable(dma, at, len),
+            Place::Scattered => {}
+        }
+    }
+
     fn hw_queue(request: &QueueRequest, id: u32, doorbell: u32) -> HwQueue {
         HwQueue {
             kind: request.kind,
@@ -325,6 +348,10 @@ impl<B: Bus> Iface for Gpu<'_, B> {
 
     fn regs(&self) -> &RegFile {
         &self.probe.device.regs
+    }
+
+    fn align_submissions(&self) -> bool {
+        self.probe.device.bus.is_slow()
     }
 
     fn alloc(&mut self, size: u64, flags: AllocFlags) -> Result<Buffer, IfaceError> {
@@ -426,6 +453,8 @@ impl<B: Bus> Iface for Gpu<'_, B> {
             QueueKind::Compute => self.create_compute(request)?,
             QueueKind::Sdma => self.create_sdma(request)?,
         };
+        self.let_cache(&request.ring, 0, request.ring.size);
+        self.let_cache(&request.pointers, WRITE_PTR.into(), 8);
         let _ = self.queues.push(slot);
         Ok(slot.queue)
     }
@@ -451,10 +480,7 @@ impl<B: Bus> Iface for Gpu<'_, B> {
             })?,
         }
         let slot = self.queues.swap_remove(index);
-        if let Some(mqd) = slot.mqd {
-            self.vm.vfree(&mut self.probe.device, mqd.va)?;
-        }
-        Ok(())
+        slot.mqd.map_or(Ok(()), |mqd| self.free_mqd(&mqd))
     }
 
     fn fence(&mut self) -> Result<(), IfaceError> {

@@ -27,7 +27,7 @@ pub enum LoadError<E> {
     Table(#[from] DiscoveryError),
 }
 
-struct Bytes<'a>(&'a [u8]);
+pub(super) struct Bytes<'a>(&'a [u8], Part);
 
 impl<'a> Bytes<'a> {
     fn range(&self, offset: usize, len: usize, field: &'static str) -> Result<&'a [u8], DiscoveryError> {
@@ -64,7 +64,11 @@ impl<'a> Bytes<'a> {
         field: &'static str,
         table: &'static str,
     ) -> Result<(), DiscoveryError> {
-        let sum = byte_sum(self.range(offset, len, table)?);
+        let summed = self.range(offset, len, table)?;
+        if self.1 == Part::Needed {
+            return Ok(());
+        }
+        let sum = byte_sum(summed);
         expect(field, at, expected as u32, sum as u32)
     }
 }
@@ -86,8 +90,8 @@ fn expect(field: &'static str, offset: usize, found: u32, expected: u32) -> Resu
 }
 
 /// Checks the first bytes of a table; returns the length of the whole.
-fn binary_len(bytes: &[u8]) -> Result<usize, DiscoveryError> {
-    let header: &BinaryHeader = Bytes(bytes).view(0, "binary_header")?;
+pub(super) fn binary_len(bytes: &[u8]) -> Result<usize, DiscoveryError> {
+    let header: &BinaryHeader = Bytes(bytes, Part::All).view(0, "binary_header")?;
     expect("binary_header.binary_signature", 0, header.signature.get(), wire::BINARY_SIGNATURE)?;
     let size = header.size.get() as usize;
     let least = size_of::<BinaryHeader>();
@@ -131,8 +135,22 @@ pub fn load<E>(read: impl FnMut(u32, &mut [u8]) -> Result<(), E>) -> Result<IpLi
 
 /// Parses a table. Bytes after its end (as its header gives it) are ignored.
 pub fn parse(bytes: &[u8]) -> Result<IpList, DiscoveryError> {
+    parse_part(bytes, Part::All)
+}
+
+/// How much of a table is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// All of it.
+    All,
+    /// What [`super::sparse`] reads: no sums can be checked, and only blocks that a boot needs have base
+    /// addresses.
+    Needed,
+}
+
+pub(super) fn parse_part(bytes: &[u8], part: Part) -> Result<IpList, DiscoveryError> {
     let len = binary_len(bytes)?;
-    let binary = Bytes(Bytes(bytes).range(0, len, "binary_header.binary_size")?);
+    let binary = Bytes(Bytes(bytes, part).range(0, len, "binary_header.binary_size")?, part);
     let header: &BinaryHeader = binary.view(0, "binary_header")?;
     // The sum covers what follows the checksum field, the size field first.
     const SUMMED: usize = 10;
@@ -238,6 +256,12 @@ fn ip_table(
     Ok(())
 }
 
+/// Whether a boot uses the base addresses of a block.
+pub(super) fn is_needed(hw_id: HwId, instance: u8) -> bool {
+    use crate::reg::Block::*;
+    instance == 0 && [Gc, Mp0, Mp1, Nbio, Mmhub, Osssys, Hdp].map(HwId::of).contains(&hw_id)
+}
+
 fn die_ips(
     binary: &Bytes<'_>,
     at: usize,
@@ -258,14 +282,15 @@ fn die_ips(
             |field, limit: usize| DiscoveryError::TooMany { field, offset: clamp(at), limit: limit as u32 };
 
         let first_base = list.bases.len() as u16;
-        for base in bytes.chunks_exact(width) {
+        let hw_id = HwId(ip.hw_id.get());
+        let is_there = binary.1 == Part::All || is_needed(hw_id, ip.instance);
+        for base in bytes.chunks_exact(width).filter(|_| is_there) {
             let base = match U64::ref_from_bytes(base) {
                 Ok(base) if wide => (base.get() & BASE64_MASK) as u32,
                 _ => U32::ref_from_bytes(base).map(|b| b.get()).unwrap_or(0),
             };
             list.bases.push(base).map_err(|_| too_many("base addresses", super::MAX_ALL_BASES))?;
         }
-        let hw_id = HwId(ip.hw_id.get());
         let mask = if hw_id == HwId::VCN { VCN_REVISION_MASK } else { 0xff };
         let entry = Entry {
             hw_id,
@@ -274,7 +299,7 @@ fn die_ips(
             version: (ip.major, ip.minor, ip.revision & mask),
             flags: ip.flags,
             first_base,
-            num_bases: ip.num_bases,
+            num_bases: if is_there { ip.num_bases } else { 0 },
         };
         list.entries.push(entry).map_err(|_| too_many("die_header.num_ips", super::MAX_IPS))?;
         at = bases_at + count * width;

@@ -1,6 +1,6 @@
 //! Where the table is, and reading it from a device.
 
-use super::{DiscoveryError, IpList, LoadError, load};
+use super::{DiscoveryError, IpList, LoadError, load, load_sparse};
 use crate::bus::{BusError, Mmio, Window};
 
 /// `mmRCC_CONFIG_MEMSIZE`: dword address of the register with the VRAM size in MiB. It stands at a
@@ -64,11 +64,22 @@ pub type DiscoverError = LoadError<BusError>;
 ///
 /// A device that does not answer is an error before any access to VRAM.
 pub fn discover<M: Mmio + ?Sized>(mmio: &mut M) -> Result<(MemSize, IpList), DiscoverError> {
-    let value = mmio.read32(Window::Registers, MEMSIZE_REG as u64 * 4).map_err(LoadError::Read)?;
-    let size = MemSize::from_register(value)?;
-    let table = size.table_offset();
+    let (size, table) = locate(mmio)?;
     let list = load(|offset, buf| read_vram(mmio, table + offset as u64, buf))?;
     Ok((size, list))
+}
+
+/// [`discover`], reading of the table only what a boot needs: see [`load_sparse`].
+pub fn discover_sparse<M: Mmio + ?Sized>(mmio: &mut M) -> Result<(MemSize, IpList), DiscoverError> {
+    let (size, table) = locate(mmio)?;
+    let list = load_sparse(|offset, buf| read_vram(mmio, table + offset as u64, buf))?;
+    Ok((size, list))
+}
+
+fn locate<M: Mmio + ?Sized>(mmio: &mut M) -> Result<(MemSize, u64), DiscoverError> {
+    let value = mmio.read32(Window::Registers, MEMSIZE_REG as u64 * 4).map_err(LoadError::Read)?;
+    let size = MemSize::from_register(value)?;
+    Ok((size, size.table_offset()))
 }
 
 /// Reads VRAM at any offset: through BAR0 where it reaches, else dword by dword through

@@ -5,7 +5,7 @@
 
 use super::wait::{Stage, Target, Until, Wait};
 use super::{Cx, Device};
-use crate::bus::{Bus, DmaHandle};
+use crate::bus::{Bus, DmaHandle, Window};
 use crate::error::Error;
 use crate::firmware::{FirmwareSource, Image, ImageId, SosComponent};
 use crate::layout::{PSP_MESSAGE_LEN, PSP_RING_LEN};
@@ -63,7 +63,11 @@ pub fn is_sos_alive<B: Bus>(device: &mut Device<B>) -> Result<bool, Error> {
 pub async fn init<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Result<(), Error> {
     cx.enter(Stage::Psp).await;
     let fence = cx.layout.psp_fence.clone();
-    cx.vram_zero(fence.start, fence.end - fence.start)?;
+    let slow = cx.bus.is_slow();
+    cx.vram_zero(fence.start, if slow { crate::boot::NEEDED } else { fence.end - fence.start })?;
+    // The PSP only reads this part of it.
+    let command = cx.layout.psp_command.start;
+    cx.bus.cacheable(Window::Vram, command, wire::RESPONSE_AT as u64);
     if !is_sos_alive(cx)? {
         load_sos(cx, fw).await?;
     }
@@ -272,7 +276,10 @@ pub(super) async fn submit<B: Bus>(cx: &mut Cx<'_, B>, command: &Command) -> Res
     };
     let command_at = cx.layout.psp_command.start;
     let mut buffer = CommandBuffer::new(command);
-    cx.vram_write(command_at, buffer.as_bytes())?;
+    // The answer is the PSP's to write: over a slow bus it is not cleared before.
+    let slow = cx.bus.is_slow();
+    let len = if slow { wire::RESPONSE_AT } else { buffer.as_bytes().len() };
+    cx.vram_write(command_at, buffer.as_bytes().get(..len).unwrap_or(buffer.as_bytes()))?;
     let frame_at = cx.layout.psp_ring.start + u64::from(wptr) * 4;
     cx.vram_write(frame_at, &frame.emit())?;
     cx.flush_hdp()?;
@@ -288,8 +295,12 @@ pub(super) async fn submit<B: Bus>(cx: &mut Cx<'_, B>, command: &Command) -> Res
         stage,
     })
     .await?;
-    // Only the answer is read back: over a slow bus the rest costs more than the command.
-    cx.vram_read(command_at + wire::RESPONSE_AT as u64, buffer.response_bytes_mut())?;
+    // Only the answer is read back, and over a slow bus of most answers only the status: what costs is
+    // the number of dwords.
+    let wanted = if slow && !matches!(command, Command::LoadToc { .. }) { 4 } else { usize::MAX };
+    let bytes = buffer.response_bytes_mut();
+    let len = bytes.len().min(wanted);
+    cx.vram_read(command_at + wire::RESPONSE_AT as u64, bytes.get_mut(..len).unwrap_or_default())?;
     let response = buffer.response();
     if response.status != 0 {
         return Err(Error::Psp {

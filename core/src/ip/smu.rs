@@ -209,6 +209,26 @@ pub async fn bus_reset<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.locate_vram()
 }
 
+/// Asks for the number of levels of a clock.
+async fn ask_count<B: Bus>(cx: &mut Cx<'_, B>, clock: Clock) -> Result<u32, Error> {
+    let argument = cx.chip.smu()?.clock(clock)? << 16 | LEVEL_COUNT;
+    let count = ask(cx, Message::GetDpmFreqByIndex, argument).await? & !FINE_GRAINED;
+    if count == 0 || count > MAX_LEVELS as u32 {
+        return Err(Error::DpmLevels { clock, count, max: MAX_LEVELS as u32 });
+    }
+    Ok(count)
+}
+
+/// Asks for one level of a clock in MHz: over a slow bus the others would only cost.
+async fn ask_level<B: Bus>(cx: &mut Cx<'_, B>, clock: Clock, level: Level) -> Result<u16, Error> {
+    let index = match level {
+        Level::Lowest => 0,
+        Level::Highest => ask_count(cx, clock).await? - 1,
+    };
+    let argument = cx.chip.smu()?.clock(clock)? << 16 | index;
+    Ok((ask(cx, Message::GetDpmFreqByIndex, argument).await? & !FINE_GRAINED) as u16)
+}
+
 /// Asks for the levels of all clocks, once.
 async fn ask_levels<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     if !cx.dpm.is_empty() {
@@ -218,10 +238,7 @@ async fn ask_levels<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     let mut table = DpmTable::default();
     for (clock, levels) in CLOCKS.into_iter().zip(&mut table.levels) {
         let argument = cx.chip.smu()?.clock(clock)? << 16;
-        let count = ask(cx, message, argument | LEVEL_COUNT).await? & !FINE_GRAINED;
-        if count == 0 || count > MAX_LEVELS as u32 {
-            return Err(Error::DpmLevels { clock, count, max: MAX_LEVELS as u32 });
-        }
+        let count = ask_count(cx, clock).await?;
         for level in 0..count {
             let mhz = ask(cx, message, argument | level).await? & !FINE_GRAINED;
             // Not more than `count`, which fits.
@@ -235,14 +252,24 @@ async fn ask_levels<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
 /// Pins all clocks to one level.
 pub async fn set_clocks<B: Bus>(cx: &mut Cx<'_, B>, level: Level) -> Result<(), Error> {
     cx.enter(Stage::Clocks).await;
-    ask_levels(cx).await?;
-    for (index, clock) in CLOCKS.into_iter().enumerate() {
-        let levels = cx.dpm.levels(index);
-        let mhz = match level {
-            Level::Lowest => levels.first(),
-            Level::Highest => levels.last(),
-        };
-        let Some(&mhz) = mhz else { continue };
+    let mut wanted = [None; CLOCKS.len()];
+    if cx.bus.is_slow() && cx.dpm.is_empty() {
+        for (mhz, clock) in wanted.iter_mut().zip(CLOCKS) {
+            *mhz = Some(ask_level(cx, clock, level).await?);
+        }
+    } else {
+        ask_levels(cx).await?;
+        for (index, mhz) in wanted.iter_mut().enumerate() {
+            let levels = cx.dpm.levels(index);
+            *mhz = match level {
+                Level::Lowest => levels.first(),
+                Level::Highest => levels.last(),
+            }
+            .copied();
+        }
+    }
+    for (clock, mhz) in CLOCKS.into_iter().zip(wanted) {
+        let Some(mhz) = mhz else { continue };
         let argument = cx.chip.smu()?.clock(clock)? << 16 | u32::from(mhz);
         send(cx, Message::SetSoftMinByFreq, argument).await?;
         send(cx, Message::SetSoftMaxByFreq, argument).await?;

@@ -44,6 +44,8 @@ pub enum Stage {
     Clocks,
     /// Clock gating.
     ClockGating,
+    /// Filling table pages with zeros by DMA, on a slow bus.
+    Scrub,
     /// Invalidating TLBs.
     Tlb,
     /// Setting up or taking down a queue.
@@ -72,6 +74,7 @@ impl fmt::Display for Stage {
             Stage::Sdma => "sdma",
             Stage::Clocks => "clocks",
             Stage::ClockGating => "clock gating",
+            Stage::Scrub => "scrub",
             Stage::Tlb => "tlb flush",
             Stage::Queue => "queue",
             Stage::Interrupt => "interrupt",

@@ -16,9 +16,11 @@ use bitflags::bitflags;
 use super::pte::{Entry, Kind, Mtype, PAGE_SIZE, PteError, PteFlags, PteFormat};
 use super::tlsf::{Block, Tlsf, TlsfError};
 use super::walk::{Flush, Space, TableMemory};
+use stock::Stock;
 
 mod alloc;
 mod map;
+mod stock;
 mod unmap;
 
 pub use alloc::{AllocOptions, Allocation};
@@ -273,6 +275,8 @@ pub struct Vm<'s, P> {
     boot: Tlsf<'s>,
     pool: Tlsf<'s>,
     va: &'s (dyn VirtualRange + Sync + 's),
+    /// Clean pages for tables; empty unless [`Vm::with_stock`] gave some.
+    stock: Stock,
     lost: bool,
     phase: PhantomData<P>,
 }
@@ -307,13 +311,14 @@ impl<'s> Vm<'s, Booting> {
         let root = boot.alloc(PAGE_SIZE, PAGE_SIZE).map_err(VmError::Memory)?;
         mem.zero(root, PAGE_SIZE).map_err(VmError::Bus)?;
         let space = Space { format: config.format, root, base: config.va_base };
-        Ok(Vm { space, boot, pool, va, lost: false, phase: PhantomData })
+        let stock = Stock::default();
+        Ok(Vm { space, boot, pool, va, stock, lost: false, phase: PhantomData })
     }
 
     /// The boot is done: from now on memory comes from the pool.
     pub fn boot_done(self) -> Vm<'s, Running> {
-        let Vm { space, boot, pool, va, lost, .. } = self;
-        Vm { space, boot, pool, va, lost, phase: PhantomData }
+        let Vm { space, boot, pool, va, stock, lost, .. } = self;
+        Vm { space, boot, pool, va, stock, lost, phase: PhantomData }
     }
 }
 
@@ -359,7 +364,37 @@ impl<'s, P: Phase> Vm<'s, P> {
     /// # Errors
     /// [`TlsfError::NotAllocated`]
     pub fn pfree(&mut self, pa: u64) -> Result<u64, TlsfError> {
+        if self.stock.contains(pa) {
+            return if self.stock.give_back(pa) {
+                Ok(PAGE_SIZE)
+            } else {
+                Err(TlsfError::NotAllocated { addr: pa })
+            };
+        }
         self.home(pa).free(pa)
+    }
+
+    /// Pages of VRAM that are cheaper to fill with zeros than others, for tables first of all. Whoever
+    /// hands them over keeps them out of everything else.
+    pub fn with_stock(mut self, pages: Range<u64>) -> Self {
+        self.stock = Stock::new(pages);
+        self
+    }
+
+    /// A page for a table.
+    fn table_page(&mut self) -> Result<u64, TlsfError> {
+        match self.stock.take() {
+            Some(page) => Ok(page),
+            None => self.palloc(PAGE_SIZE, PAGE_SIZE),
+        }
+    }
+
+    /// Marks a table, to be freed with others.
+    fn mark_table(&mut self, pa: u64) -> Result<(), TlsfError> {
+        if self.stock.mark(pa) {
+            return Ok(());
+        }
+        self.home(pa).mark(pa).map(drop)
     }
 
     /// The allocator that an address belongs to.

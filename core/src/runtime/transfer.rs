@@ -75,6 +75,9 @@ impl<I: Iface> Runtime<I> {
             self.synchronize()?;
             return Ok(self.iface.read(src, 0, out)?);
         }
+        if self.sizes.readable < self.staging.size {
+            return self.read_small(src, out);
+        }
         let half = usize::try_from(self.staging.size / 2).unwrap_or(0x1000).max(1);
         let total = out.len() as u64;
         let start = |i: usize| (i as u64).saturating_mul(half as u64);
@@ -88,6 +91,21 @@ impl<I: Iface> Runtime<I> {
                 self.fetch(src, i + 1, start(i + 1), next.len() as u64)?;
             }
             let part = self.staging_half(i)?;
+            self.iface.read(&part, 0, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// [`Runtime::read`] where the host sees the start of its staging memory only.
+    fn read_small(&mut self, src: &Buffer, out: &mut [u8]) -> Result<(), QueueError> {
+        let step = usize::try_from(self.sizes.readable).unwrap_or(0x1000).max(1);
+        self.staging_half(1)?;
+        for (i, chunk) in out.chunks_mut(step).enumerate() {
+            let (at, len) = ((i as u64).saturating_mul(step as u64), chunk.len() as u64);
+            let part = self.staging_half(0)?.slice(0, len)?;
+            let ticket = self.copy(&part, &src.slice(at, len)?, len)?;
+            self.mark_half(0, ticket);
+            self.wait(ticket, self.sizes.timeout_us)?;
             self.iface.read(&part, 0, chunk)?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::progress::Progress;
 use crate::session::{
     BootOptions, BootReport, DeviceBuffer, DeviceState, Info, KernelArg, KernelInfo, OpenOptions, RegValue,
-    RingImage, Session, SmiReport,
+    RingImage, Session, SmiReport, UsbCounts,
 };
 use crate::trace_file::TraceFile;
 use amdev_core::boot;
@@ -61,6 +61,16 @@ pub trait HostBus: Bus {
     /// late, and again after it: for a device with a clock of its own, which may stand still.
     fn bound_real_time(&mut self, limit_us: u64) {
         let _ = limit_us;
+    }
+
+    /// Sizes of queues and pools that suit the way to the device.
+    fn sizes(&self) -> Sizes {
+        Sizes::default()
+    }
+
+    /// What was done over USB; `None` for other ways.
+    fn usb_counts(&self) -> Option<UsbCounts> {
+        None
     }
 
     /// Gives up what the host holds of the device: what can go wrong in it is told, unlike in a drop.
@@ -283,6 +293,8 @@ impl<B: HostBus> Session for BusSession<B> {
         out.counts = probe.device.bus.inner().counts().since(&before);
         out.writes = probe.device.bus.inner_mut().inner_mut().sink_mut().take_writes();
         self.start(report.ready, virtual_range()?)?;
+        // All since the device was opened: finding out what it is belongs to it.
+        out.usb = self.usb_counts();
         tracing::info!("booted: {} ({})", out.path, out.why);
         Ok(out)
     }
@@ -441,6 +453,10 @@ impl<B: HostBus> Session for BusSession<B> {
 
     fn counts(&self) -> Counts {
         self.bus().map(|b| b.inner().counts()).unwrap_or_default()
+    }
+
+    fn usb_counts(&self) -> Option<UsbCounts> {
+        self.bus()?.inner().inner().inner().usb_counts()
     }
 
     fn violations(&mut self) -> Option<Vec<String>> {

@@ -15,6 +15,7 @@ pub mod report;
 pub mod reset;
 pub mod ring;
 pub mod run;
+pub mod scan;
 pub mod smi;
 
 use crate::output::{bytes, micros, table};
@@ -40,12 +41,15 @@ fn report_text(what: &str, report: &BootReport) -> String {
         c.registers.writes,
         bytes(c.vram.bytes_written)
     );
+    if let Some(usb) = &report.usb {
+        let _ = writeln!(out, "{} USB commands in {} transfers", usb.usb_commands, usb.usb_transfers);
+    }
     out
 }
 
 /// The same as JSON.
 fn report_json(report: &BootReport) -> Value {
-    json!({
+    let mut all = json!({
         "path": report.path,
         "why": report.why,
         "firmware": report.firmware,
@@ -57,7 +61,12 @@ fn report_json(report: &BootReport) -> Value {
         "vram_bytes_read": report.counts.vram.bytes_read,
         "vram_bytes_written": report.counts.vram.bytes_written,
         "doorbells": report.counts.doorbells.writes,
-    })
+    });
+    if let Some(usb) = &report.usb {
+        all["usb_commands"] = json!(usb.usb_commands);
+        all["usb_transfers"] = json!(usb.usb_transfers);
+    }
+    all
 }
 
 /// The misuse that a simulated device saw: lines for people, JSON, and whether there was none.

@@ -125,6 +125,7 @@ impl<B: Bus> Bus for Guarded<B> {
     }
     // A reset is not left half-way.
     amdev_core::delegate_resets!();
+    amdev_core::delegate_traits!();
 }
 
 impl<B: HostBus> HostBus for Guarded<B> {
@@ -136,6 +137,12 @@ impl<B: HostBus> HostBus for Guarded<B> {
     }
     fn bound_real_time(&mut self, limit_us: u64) {
         self.inner.bound_real_time(limit_us);
+    }
+    fn sizes(&self) -> amdev_core::runtime::Sizes {
+        self.inner.sizes()
+    }
+    fn usb_counts(&self) -> Option<crate::session::UsbCounts> {
+        self.inner.usb_counts()
     }
     fn close(self) -> anyhow::Result<()> {
         self.inner.close()

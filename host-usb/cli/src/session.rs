@@ -43,6 +43,19 @@ pub trait Backend {
         Vec::new()
     }
 
+    /// What stands between this machine and such devices (enclosures on USB), looked at one by one; the
+    /// device chosen if that is one of them. `None` if nothing does.
+    fn scan(&self, chosen: Option<&DeviceSpec>) -> Option<anyhow::Result<Vec<Scanned>>> {
+        let _ = chosen;
+        None
+    }
+
+    /// Waits until a device is plugged in, at most so many seconds.
+    fn wait_for(&self, spec: &DeviceSpec, seconds: f64) -> anyhow::Result<()> {
+        let _ = (spec, seconds);
+        Ok(())
+    }
+
     /// Gives a device back to whom the host took it from; `None` if such devices are not taken from
     /// anybody. What was done, in a few words.
     fn give_back(&self, spec: &DeviceSpec) -> Option<anyhow::Result<String>> {
@@ -77,6 +90,25 @@ pub struct Found {
     pub problem: Option<String>,
 }
 
+/// An enclosure that was looked at.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Scanned {
+    /// What to write after `--device`.
+    pub device: String,
+    /// What it calls itself, and its identity.
+    pub enclosure: String,
+    /// Where it is plugged in, and at which speed it runs.
+    pub usb: String,
+    /// What runs on its bridge.
+    pub firmware: Option<String>,
+    /// The link to the card.
+    pub link: Option<String>,
+    /// The card.
+    pub gpu: Option<String>,
+    /// Why it cannot be used, if so.
+    pub problem: Option<String>,
+}
+
 /// How to boot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootOptions {
@@ -106,6 +138,25 @@ pub struct Reset {
     pub helped: bool,
 }
 
+/// What was done over USB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct UsbCounts {
+    /// Commands: command blocks, and vendor requests.
+    pub usb_commands: u64,
+    /// Transfers.
+    pub usb_transfers: u64,
+}
+
+impl UsbCounts {
+    /// What was done since.
+    pub fn since(&self, before: &UsbCounts) -> UsbCounts {
+        UsbCounts {
+            usb_commands: self.usb_commands.saturating_sub(before.usb_commands),
+            usb_transfers: self.usb_transfers.saturating_sub(before.usb_transfers),
+        }
+    }
+}
+
 /// What a boot, fini or reset did.
 #[derive(Clone, Debug, Default)]
 pub struct BootReport {
@@ -119,6 +170,8 @@ pub struct BootReport {
     pub stages: Vec<Stage>,
     /// What was done to the device.
     pub counts: Counts,
+    /// What that took over USB.
+    pub usb: Option<UsbCounts>,
     /// Whether the whole device was reset on the way.
     pub reset_done: bool,
     /// The resets that were tried, in order: which, and what came of it.
@@ -368,6 +421,11 @@ pub trait Session {
     /// What was done to the device so far.
     fn counts(&self) -> Counts {
         Counts::default()
+    }
+
+    /// What was done over USB so far; `None` for other ways to a device.
+    fn usb_counts(&self) -> Option<UsbCounts> {
+        None
     }
 
     /// Misuse that a simulated device saw, a line each; `None` if the device does not watch.

@@ -156,6 +156,40 @@ impl Vm<'_, Running> {
         Ok(Allocation { va, size })
     }
 
+    /// A page of the stock, or of the pool if there is none, mapped at a new virtual address: memory that
+    /// is cheap to clear, in one piece. Also its physical address.
+    ///
+    /// # Errors
+    /// Any of [`VmError`]; nothing has changed then.
+    pub fn valloc_clean<M: Flush>(
+        &mut self,
+        mem: &mut M,
+        flags: MapFlags,
+    ) -> Result<(Allocation, u64), VmError<M::Error>> {
+        self.usable()?;
+        let page = self.table_page().map_err(VmError::Memory)?;
+        let segment = Segment { addr: page, len: PAGE_SIZE };
+        let mapped = self.map_new(mem, PAGE_SIZE, &[segment], flags);
+        if mapped.is_err() && !self.lost {
+            let _ = self.pfree(page);
+        }
+        Ok((mapped?, page))
+    }
+
+    /// Unmaps and frees what [`Vm::valloc_clean`] gave.
+    ///
+    /// # Errors
+    /// Any of [`VmError`]; nothing has changed then.
+    pub fn vfree_clean<M: Flush>(
+        &mut self,
+        mem: &mut M,
+        va: u64,
+        page: u64,
+    ) -> Result<(), VmError<M::Error>> {
+        self.unmap_new(mem, va)?;
+        self.pfree(page).map(drop).map_err(VmError::Memory)
+    }
+
     /// Unmaps and frees what [`Vm::valloc`] allocated at `va`.
     ///
     /// # Errors

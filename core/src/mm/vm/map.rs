@@ -237,7 +237,7 @@ impl<P: Phase> Vm<'_, P> {
             Some(_) => return Err(VmError::AlreadyMapped { va: self.space.base + offset }),
             None => {}
         }
-        let table = self.palloc(PAGE_SIZE, PAGE_SIZE).map_err(VmError::Memory)?;
+        let table = self.table_page().map_err(VmError::Memory)?;
         let linked = self.link(mem, parent, slot, table);
         if linked.is_err() && !self.is_linked(mem, parent, slot, table) {
             // A table that is linked will be found and freed by `prune`.

@@ -54,6 +54,7 @@ impl<P: Phase> Vm<'_, P> {
             .and_then(|_| mem.flush_tlb().map_err(VmError::Bus));
         let mut again = Twice(mem);
         if let Err(error) = done {
+            self.stock.unmark_all();
             self.boot.unmark_all();
             self.pool.unmark_all();
             for stretch in &journal {
@@ -64,6 +65,7 @@ impl<P: Phase> Vm<'_, P> {
             return Err(error);
         }
         // The unmapping is in force from here on and cannot be taken back.
+        self.stock.free_marked();
         self.boot.free_marked();
         self.pool.free_marked();
         for Stretch { table, first, count, .. } in &journal {
@@ -165,7 +167,7 @@ impl<P: Phase> Vm<'_, P> {
             for raw in entries.iter() {
                 let Some(entry) = self.space.format.decode(stretch.level, *raw) else { continue };
                 if entry.kind == Kind::Table {
-                    self.home(entry.addr).mark(entry.addr).map_err(VmError::Memory)?;
+                    self.mark_table(entry.addr).map_err(VmError::Memory)?;
                     let all = Stretch { table: entry.addr, level: child, start: 0, first: 0, count: ENTRIES };
                     self.mark_below(mem, &all)?;
                 }

@@ -14,7 +14,9 @@ impl<B: HostBus> BusSession<B> {
     /// Gives a device that was booted its memory manager, queues and pools. Where that fails it is
     /// shut down and can be booted again.
     pub(super) fn start(&mut self, ready: Ready, va: &'static VaRange<'static>) -> anyhow::Result<()> {
-        let sizes = Sizes { timeout_us: self.timeout_us(), ..Sizes::default() };
+        let bus = self.bus().map(|bus| bus.inner().inner().inner());
+        let sizes = bus.map_or_else(Sizes::default, |bus| bus.sizes());
+        let sizes = Sizes { timeout_us: self.timeout_us(), ..sizes };
         let State::Found(mut probe) = std::mem::replace(&mut self.state, State::Lost) else {
             return Err(Self::lost());
         };

@@ -148,4 +148,5 @@ impl<B: Bus> Bus for Watched<B> {
         self.inner.wait_interrupt(timeout_us)
     }
     amdev_core::delegate_resets!();
+    amdev_core::delegate_traits!();
 }
