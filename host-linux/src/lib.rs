@@ -19,6 +19,10 @@ pub fn backends() -> Vec<Box<dyn Backend>> {
     vec![
         #[cfg(feature = "sim")]
         Box::new(amdev_cli::sim::SimBackend),
+        #[cfg(feature = "sim")]
+        Box::new(amdev_usb::backend::SimUsbBackend),
+        #[cfg(feature = "usb")]
+        Box::new(amdev_usb::backend::UsbBackend),
         Box::new(vfio::PciBackend::default()),
         Box::new(vfio_user::VfioUserBackend),
         Box::new(doctor::Machine::default()),

@@ -17,6 +17,8 @@ pub mod golden_usb;
 pub mod gpus;
 pub mod replay;
 pub mod table_memory;
+pub mod usb;
+pub mod usb_order;
 pub mod verdict;
 
 use std::io::Read;

@@ -50,6 +50,12 @@ pub struct Global {
     /// otherwise.
     #[arg(long, global = true)]
     pub no_pin_clocks: bool,
+    /// Wait until the device is plugged in (usb[:N]), at most S seconds
+    ///
+    /// After an enclosure was unplugged, or before its power is switched on. Without S, a minute.
+    #[arg(long, global = true, value_name = "S", value_parser = seconds, num_args = 0..=1,
+          require_equals = true, default_missing_value = "60")]
+    pub wait: Option<f64>,
     /// Take the device although it drives a screen or programs use it.
     #[arg(long, global = true)]
     pub force: bool,
@@ -91,6 +97,16 @@ Examples:
   amdev list --json vfio-user:/tmp/gpu.sock
   amdev list sim:navi31,bar=256M,state=amdgpu")]
     List(ListArgs),
+    /// Look at enclosures on USB: bridge firmware, USB speed, PCIe link, GPU
+    #[command(after_help = "\
+Examples:
+  amdev-usb scan
+  amdev-usb scan --json
+  amdev-usb --device sim-usb:navi48,bridge=custom scan
+
+Opens each enclosure and configures what is behind it, but does not touch the GPU's registers.
+Exit code 3 if there is none that can be used.")]
+    Scan,
     /// Check this machine: each check with the command that mends it
     #[command(after_help = "\
 Examples:

@@ -142,6 +142,9 @@ impl Context<'_> {
             return Err(CliError::Usage(what).into());
         }
         let options = self.open_options(flow, synthetic_firmware);
+        if let Some(seconds) = self.global.wait {
+            backend.wait_for(spec, seconds)?;
+        }
         backend.open(spec, &options).with_context(|| format!("opening {spec}"))
     }
 }
@@ -220,6 +223,7 @@ fn execute(context: &mut Context<'_>, command: Command) -> anyhow::Result<Outcom
     match command {
         Command::Demo(args) => cmd::demo::run(context, &args),
         Command::List(args) => cmd::list::run(context, &args),
+        Command::Scan => cmd::scan::run(context),
         Command::Doctor => cmd::doctor::run(context),
         Command::Report(args) => cmd::report::run(context, &args),
         Command::Info(args) => cmd::info::run(context, &args),
