@@ -24,6 +24,7 @@ use crate::reg::{Block as IpBlock, RegFile};
 
 mod gpu;
 mod page_tables;
+mod queues;
 mod recover;
 
 pub use gpu::Gpu;

@@ -8,13 +8,13 @@
 //! the work is done ([`IfaceError::InUse`]); pools hand a part out again only after its submission.
 
 use crate::hang::Cause;
-use crate::iface::{AllocFlags, Buffer, HwQueue, Iface, IfaceError, QueueKind, QueueRequest};
+use crate::iface::{AllocFlags, Buffer, HwQueue, Iface, IfaceError, QueueKind};
 use crate::program::{Kernel, ProgramError};
 use crate::queue::QueueError;
 use crate::queue::dispatch::Launch;
 use crate::queue::pm4::ComputeConfig;
-use crate::queue::pool::{KERNARG_POOL, KERNARG_POOL_USB, Pool, SIGNAL_POOL, SIGNAL_POOL_USB};
-use crate::queue::ring::{COMPUTE_RING_USB, EOP_SIZE, POINTERS_SIZE, RING_SIZE, Ring, SDMA_RING_USB};
+use crate::queue::pool::Pool;
+use crate::queue::ring::Ring;
 use crate::queue::scratch::{DEFAULT_PER_ITEM, Scratch};
 use crate::queue::sdma::SdmaConfig;
 use crate::queue::signal::{SLOT_SIZE, Signal, Timeline, reached};
@@ -22,7 +22,12 @@ use hang::{History, Submission};
 
 mod hang;
 mod launch;
+mod made;
+mod sizes;
 mod transfer;
+
+use made::{Made, PAGE};
+pub use sizes::Sizes;
 
 /// Dwords of one submission; a dispatch takes about 120.
 const COMMANDS: usize = 512;
@@ -30,73 +35,6 @@ const COMMANDS: usize = 512;
 const PARTS: usize = 256;
 /// Looks at a signal before sleeping on the interrupt.
 const SPINS: u32 = 200;
-
-/// Sizes of what a [`Runtime`] allocates, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sizes {
-    /// Ring of the compute queue.
-    pub compute_ring: u64,
-    /// Ring of the SDMA queue.
-    pub sdma_ring: u64,
-    /// Kernel arguments.
-    pub kernargs: u64,
-    /// Staging memory of the host, used in two halves.
-    pub staging: u64,
-    /// Length of the staging memory's mapping, if it is more than the memory itself: over USB one huge
-    /// page takes an entry where its 4 KiB pages would take one each.
-    pub staging_span: u64,
-    /// How much of the staging memory the host can read, from its start on.
-    pub readable: u64,
-    /// Signals.
-    pub signals: u64,
-    /// Puts signals into a page of the host's memory that begins with so many bytes of somebody else's.
-    pub host_page: Option<u64>,
-    /// Puts the SDMA ring and the queues' pointers there, too: for a bridge that writes a byte of that page
-    /// with less effort than a dword of VRAM.
-    pub queues_in_page: bool,
-    /// How long a submission may take before a wait gives up, in microseconds.
-    pub timeout_us: u64,
-}
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Sizes::DEFAULT
-    }
-}
-
-impl Sizes {
-    /// For a GPU on the host's own bus.
-    pub const DEFAULT: Sizes = Sizes {
-        compute_ring: RING_SIZE,
-        sdma_ring: RING_SIZE,
-        kernargs: KERNARG_POOL,
-        staging: 4 << 20,
-        staging_span: 0,
-        readable: 4 << 20,
-        signals: SIGNAL_POOL,
-        host_page: None,
-        queues_in_page: false,
-        timeout_us: 30_000_000,
-    };
-
-    /// For a GPU behind a USB bridge, whose own memory is all there is on the host's side: staging as
-    /// large as its block memory, of which the bridge lets the host read the start, mapped as a huge page,
-    /// and the page of its own queues from `first` on, which takes in those of the GPU if `queues_in_page`.
-    pub fn usb(staging: u64, readable: u64, first: u64, queues_in_page: bool) -> Self {
-        Sizes {
-            compute_ring: COMPUTE_RING_USB,
-            sdma_ring: SDMA_RING_USB,
-            kernargs: KERNARG_POOL_USB,
-            staging,
-            staging_span: HUGE_PAGE,
-            readable,
-            signals: SIGNAL_POOL_USB,
-            host_page: Some(first),
-            queues_in_page,
-            ..Sizes::DEFAULT
-        }
-    }
-}
 
 /// A submission: the timeline value that it signals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -443,82 +381,6 @@ impl<I> Runtime<I> {
             sizes,
             poisoned,
             history,
-        }
-    }
-}
-
-/// Bytes of a queue's pointers that an interface uses: the read pointer, and the write pointer at 0x10.
-const POINTERS_USED: usize = 0x18;
-/// What one entry of a [`crate::mm::pte::Level::Pdb0`] maps.
-const HUGE_PAGE: u64 = 2 << 20;
-/// Smallest unit of an allocation.
-const PAGE: u64 = 0x1000;
-
-/// What a runtime in the making has taken from its interface.
-#[derive(Default)]
-struct Made {
-    /// The page for what is small, and its first byte that is free.
-    page: Option<(Buffer, u64)>,
-    buffers: heapless::Vec<Buffer, 12>,
-    queues: heapless::Vec<HwQueue, 2>,
-}
-
-impl Made {
-    fn alloc<I: Iface>(&mut self, iface: &mut I, size: u64, flags: AllocFlags) -> Result<Buffer, QueueError> {
-        let buffer = iface.alloc(size, flags)?;
-        // There is room for all that a runtime allocates.
-        let _ = self.buffers.push(buffer);
-        Ok(buffer)
-    }
-
-    /// A part of the page, or an allocation of its own. Rings are aligned to 256 bytes.
-    fn small<I: Iface>(&mut self, iface: &mut I, size: u64, flags: AllocFlags) -> Result<Buffer, QueueError> {
-        const ALIGN: u64 = 0x100;
-        let Some((page, at)) = &mut self.page else { return self.alloc(iface, size, flags) };
-        let part = page.slice(*at, size)?;
-        *at = at.saturating_add(size).next_multiple_of(ALIGN);
-        Ok(part)
-    }
-
-    fn queue<I: Iface>(
-        &mut self,
-        iface: &mut I,
-        kind: QueueKind,
-        len: u64,
-        in_page: bool,
-    ) -> Result<QueueMemory, QueueError> {
-        let flags = AllocFlags::UNCACHED | AllocFlags::CPU_ACCESS;
-        let ring = match kind {
-            QueueKind::Sdma if in_page => self.small(iface, len, flags)?,
-            _ => self.alloc(iface, len, flags)?,
-        };
-        let pointers = match in_page {
-            true => self.small(iface, POINTERS_SIZE, flags)?,
-            false => self.alloc(iface, POINTERS_SIZE, flags)?,
-        };
-        // All bytes of both pointers: a stale upper half would make the engine run off. More of them
-        // where it costs nothing.
-        let used = if self.page.is_some() { POINTERS_USED } else { POINTERS_SIZE as usize };
-        iface.write(&pointers, 0, [0; POINTERS_SIZE as usize].get(..used).unwrap_or(&[]))?;
-        let eop = match kind {
-            QueueKind::Compute => Some(self.alloc(iface, EOP_SIZE, AllocFlags::empty())?),
-            QueueKind::Sdma => None,
-        };
-        iface.fence()?;
-        iface.flush_hdp()?;
-        let hw = iface.create_queue(&QueueRequest { kind, ring, pointers, eop, cwsr: None, xcc: 0 })?;
-        let _ = self.queues.push(hw);
-        Ok(QueueMemory { ring, pointers, eop, hw })
-    }
-
-    /// Gives everything back that the device lets go of; memory of a queue that does not stop stays
-    /// taken, for the interface refuses to free it.
-    fn give_back<I: Iface>(&self, iface: &mut I) {
-        for queue in &self.queues {
-            let _ = iface.destroy_queue(queue);
-        }
-        for buffer in self.buffers.iter().rev() {
-            let _ = iface.free(*buffer);
         }
     }
 }

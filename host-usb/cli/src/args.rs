@@ -50,7 +50,7 @@ pub struct Global {
     /// otherwise.
     #[arg(long, global = true)]
     pub no_pin_clocks: bool,
-    /// Wait until the device is plugged in (usb[:N]), at most S seconds
+    /// Wait until the device is plugged in (`usb:N`), at most S seconds
     ///
     /// After an enclosure was unplugged, or before its power is switched on. Without S, a minute.
     #[arg(long, global = true, value_name = "S", value_parser = seconds, num_args = 0..=1,
