@@ -177,7 +177,7 @@ impl<I: Iface> Runtime<I> {
             page: made.page.map(|(page, _)| page),
             sizes,
             poisoned: false,
-            history: History::default(),
+            history: History::after(iface.take_error()?),
             iface: (),
         })
     }
@@ -226,6 +226,7 @@ impl<I: Iface> Runtime<I> {
             self.history.restart();
             self.staging_busy = [0; 2];
         }
+        self.put_stray_aside()?;
         Ok((self.timeline.last_value(), self.timeline.next_value()))
     }
 

@@ -321,3 +321,30 @@ fn a_short_look_at_a_long_kernel_changes_nothing() {
     let again = runtime.wait(ticket, 10_000);
     assert!(matches!(again, Err(QueueError::Iface(IfaceError::Timeout { .. }))), "{again:?}");
 }
+
+#[test]
+fn a_fault_that_was_latched_before_is_not_blamed_on_a_kernel_that_is_only_slow() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let bench = Bench::new("navi31");
+    let (mut runtime, _) = bench.start_sized(sizes());
+    let add = Add::new(&mut runtime);
+    add.works(&mut runtime);
+    // An access of work that has ended meanwhile was refused: hardware without retries goes on.
+    let (status, control) =
+        (bench.reg("GCVM_L2_PROTECTION_FAULT_STATUS"), bench.reg("GCVM_L2_PROTECTION_FAULT_CNTL"));
+    let latched = Arc::new(AtomicBool::new(true));
+    let cleared = Arc::clone(&latched);
+    bench.control.stores(move |access| {
+        if access.offset == control {
+            cleared.store(false, Ordering::Relaxed);
+        }
+        Verdict::Pass
+    });
+    bench.control.loads(move |_, offset, value| {
+        if offset == status && latched.load(Ordering::Relaxed) { value | 0x11 } else { value }
+    });
+    let ticket = add.launch(&mut runtime, &add.starting_with(LOOP), add.vas());
+    let hang = hangs(&mut runtime, ticket, TIMEOUT_US..TIMEOUT_US + 100_000);
+    assert_eq!(hang.cause, Cause::Busy);
+}

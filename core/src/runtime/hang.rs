@@ -2,6 +2,7 @@
 
 use super::{COMMANDS, Runtime, SPINS, Ticket};
 use crate::hang::{Cause, Hang, HangError, KernelName, NOTICE_US, QueueState, Recovery, packets};
+use crate::fault::Fault;
 use crate::iface::{Iface, IfaceError, QueueKind};
 use crate::queue::QueueError;
 use crate::queue::ring::Ring;
@@ -31,9 +32,16 @@ pub(super) struct History {
     recent: heapless::Deque<Submission, RECENT>,
     lost: heapless::Deque<(u32, u32), LOSSES>,
     last: Option<Hang>,
+    /// A fault that was found when nothing was under way.
+    stray: Option<Fault>,
 }
 
 impl History {
+    /// The history of a runtime that finds a fault, or none.
+    pub(super) fn after(stray: Option<Fault>) -> Self {
+        History { stray, ..History::default() }
+    }
+
     pub(super) fn submitted(&mut self, submission: Submission) {
         if self.recent.is_full() {
             self.recent.pop_front();
@@ -70,6 +78,24 @@ impl<I: Iface> Runtime<I> {
     /// Everything known of the last hang.
     pub fn hang(&self) -> Option<&Hang> {
         self.history.last.as_ref()
+    }
+
+    /// A fault that the device reported while nothing was under way: of work that ended all the same, or
+    /// from before this runtime. It is told once, and not blamed on what is submitted next.
+    pub fn take_stray_fault(&mut self) -> Option<Fault> {
+        self.history.stray.take()
+    }
+
+    /// Puts aside what the device reports of work that has ended. Where a look costs much it is only done
+    /// at the start.
+    pub(super) fn put_stray_aside(&mut self) -> Result<(), IfaceError> {
+        if self.timeline.seen() == self.timeline.last_value()
+            && !self.iface.align_submissions()
+            && let Some(fault) = self.iface.take_error()?
+        {
+            self.history.stray = Some(fault);
+        }
+        Ok(())
     }
 
     /// The error of a submission that ended with a hang, its own or that of one before it.

@@ -191,6 +191,9 @@ impl<B: HostBus> BusSession<B> {
             None => Ok(()),
         });
         done.map_err(|e| explain(runtime, e)).with_context(what)?;
+        if let Some(fault) = runtime.take_stray_fault() {
+            tracing::warn!("the GPU reported a fault of earlier work, or of another process: {fault}");
+        }
         Ok((runtime.iface_ref().now_us() - start).saturating_mul(1000))
     }
 

@@ -145,7 +145,9 @@ impl ComputeQueue {
                 for (n, value) in p[3..].iter().enumerate() {
                     // Register addresses are in dwords; the mask of address bits 1:0 does not hold
                     // for them, so that reading them shifted back would be wrong.
-                    env.reg_write(p[1] + if one_address { 0 } else { n as u32 }, *value);
+                    let step = if one_address { 0 } else { n as u32 };
+                    // What is beyond the last register is reported as unknown, whatever it wraps to.
+                    env.reg_write(p[1].wrapping_add(step), *value);
                 }
             }
             1 | 2 | 5 => {
@@ -242,7 +244,7 @@ impl ComputeQueue {
         let value = match p[0] & 0xf {
             // A register or a performance counter.
             0 | 4 => {
-                let hi = if wide { env.reg_read(p[1] + 1) } else { 0 };
+                let hi = if wide { env.reg_read(p[1].wrapping_add(1)) } else { 0 };
                 addr(env.reg_read(p[1]), hi)
             }
             1 | 2 => {
@@ -261,7 +263,7 @@ impl ComputeQueue {
             0 | 4 => {
                 env.reg_write(p[3], value as u32);
                 if wide {
-                    env.reg_write(p[3] + 1, (value >> 32) as u32);
+                    env.reg_write(p[3].wrapping_add(1), (value >> 32) as u32);
                 }
             }
             1 | 2 | 5 => {
@@ -380,13 +382,13 @@ fn acquire_mem(p: &[u32], gfx9: bool, at: &str) -> Result<(), Stop> {
 }
 
 fn set_regs(env: &mut dyn Env, p: &[u32], window: (u32, u32), form: &Form, at: &str) -> Result<(), Stop> {
-    let first = window.0 + p[0];
     let count = p.len() as u32 - 1;
-    if first + count > window.1 {
+    let first = window.0.saturating_add(p[0]);
+    if first.saturating_add(count) > window.1 {
         return bad(format!(
             "{} at {at}: registers {first:#x} to {:#x} are outside {:#x}..{:#x}",
             form.name,
-            first + count - 1,
+            first.saturating_add(count.saturating_sub(1)),
             window.0,
             window.1
         ));

@@ -286,7 +286,7 @@ impl ComputeQueue {
             ));
         }
         let va = match self.ib.last() {
-            Some(ib) => ib.va + 4 * (u64::from(ib.at) + n),
+            Some(ib) => ib.va.wrapping_add(4 * (u64::from(ib.at) + n)),
             None => self.config.ring_va + 4 * (self.rptr.wrapping_add(n) & (self.config.ring_dwords - 1)),
         };
         let mut b = [0; 4];

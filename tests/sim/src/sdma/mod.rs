@@ -233,7 +233,7 @@ impl SdmaQueue {
             )));
         }
         let va = match self.ib {
-            Some(ib) => ib.va + 4 * (u64::from(ib.at) + n),
+            Some(ib) => ib.va.wrapping_add(4 * (u64::from(ib.at) + n)),
             None => self.config.ring_va + (self.rptr.wrapping_add(4 * n) & (self.config.ring_bytes - 1)),
         };
         self.read_u32(env, va)
