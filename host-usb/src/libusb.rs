@@ -22,6 +22,8 @@ const IDS: [(u16, u16); 6] = [
 const INTERFACE: u8 = 0;
 /// How often it is looked whether a device is there, where the system does not tell by itself.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// A device that answers nothing for so long is gone.
+const ANSWERS: Duration = Duration::from_secs(1);
 /// What lets a user open bridges on Linux.
 const UDEV: &str = "echo 'SUBSYSTEM==\"usb\", ATTR{idVendor}==\"add1\", TAG+=\"uaccess\", MODE=\"0660\"' | sudo tee \
                     /etc/udev/rules.d/70-amdev-usb.rules && sudo udevadm control --reload, then plug it in again";
@@ -310,6 +312,22 @@ impl Port for LibusbPort {
             // It came back as another device, or not at all.
             Err(rusb::Error::NotFound) => Err(UsbError::Gone),
             done => done.map_err(|e| error_of(e, "resetting the device")),
+        }
+    }
+
+    fn is_present(&mut self) -> bool {
+        // GET_STATUS of the device, which every device answers.
+        const GET_STATUS_TYPE: u8 = 0x80;
+        const GET_STATUS: u8 = 0;
+        let deadline = Instant::now() + ANSWERS;
+        loop {
+            let mut status = [0; 2];
+            match self.handle.read_control(GET_STATUS_TYPE, GET_STATUS, 0, 0, &mut status, LOOK_AGAIN) {
+                Ok(_) | Err(rusb::Error::Pipe) => return true,
+                Err(rusb::Error::NoDevice) => return false,
+                Err(_) if Instant::now() > deadline => return false,
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
         }
     }
 

@@ -92,7 +92,12 @@ impl Link {
                 End::Overflow => protocol(what(at), "more bytes came than there was room for"),
                 End::Failed => protocol(what(at), "the host controller reports an error"),
             };
-            return Err(self.give_up(&mut group, &endpoints, failed));
+            let failed = self.give_up(&mut group, &endpoints, failed);
+            if end == End::Failed && !self.port.is_present() {
+                self.gone = true;
+                return Err(UsbError::Gone);
+            }
+            return Err(failed);
         }
         let done: Vec<Completion> = group.ended.into_iter().flatten().collect();
         self.counts.transfers += done.len() as u64;

@@ -196,6 +196,10 @@ pub trait Port {
     /// [`UsbError::Gone`], also if it comes back as another device.
     fn reset(&mut self) -> Result<(), UsbError>;
 
+    /// Whether the device still answers. A host controller reports errors before the system notices that a
+    /// device was unplugged, so that this may take up to a second.
+    fn is_present(&mut self) -> bool;
+
     /// Microseconds since some moment.
     fn now_us(&self) -> u64;
 

@@ -124,6 +124,10 @@ impl Port for SimPort {
         if self.bridge.present() { Ok(()) } else { Err(UsbError::Gone) }
     }
 
+    fn is_present(&mut self) -> bool {
+        self.bridge.present()
+    }
+
     fn now_us(&self) -> u64 {
         self.bridge.now_ns() / 1000
     }

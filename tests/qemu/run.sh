@@ -6,7 +6,9 @@
 #
 # The GPU is served by `amdev-sim serve` and attached by QEMU's vfio-user-pci: Navi31 behind Intel's
 # IOMMU and with a second function, as cards have one for audio, Navi48 behind AMD's and alone on its
-# bus, and a Navi31 that is reset with its bus. Firmware is AMD's where tests/fetch.sh has it, else
+# bus, and a Navi31 that is reset with its bus. Two more guests have a bridge with a Navi48 on a USB port,
+# served by `amdev-sim usb` and plugged in by QEMU's usb-redir, with each of its firmwares: there
+# `amdev-usb` drives it through the kernel's usbfs. Firmware is AMD's where tests/fetch.sh has it, else
 # synthetic. Programs are of the release profile, or of AMDEV_PROFILE. The last line is `N passed, M
 # failed`; `skipped: why` where QEMU or the kernel cannot be had.
 set -uo pipefail
@@ -31,19 +33,20 @@ done
 [ -x "$fetch/qemu/usr/bin/qemu-system-x86_64" ] && [ -f "$fetch/guest/vmlinuz" ] || exit 0
 busybox=$fetch/qemu/usr/bin/busybox
 
-cargo build --locked --profile "$profile" -p amdev-linux -p amdev-sim || exit 1
+cargo build --locked --profile "$profile" -p amdev-linux -p amdev-usb -p amdev-sim || exit 1
 
 # What all guests have: busybox, the modules, and amdev with the libraries it is linked to.
 root=$work/root
 mkdir -p "$root/bin" "$root/modules"
 cp "$busybox" "$root/bin/"
-cp tests/qemu/init "$root/init"
-cp "$programs/amdev" "$root/bin/"
-for module in irqbypass vfio vfio_iommu_type1 vfio-pci-core vfio-pci; do
+cp tests/qemu/checks "$root/checks"
+cp "$programs/amdev" "$programs/amdev-usb" "$root/bin/"
+for module in irqbypass vfio vfio_iommu_type1 vfio-pci-core vfio-pci \
+    usb-common usbcore xhci-hcd xhci-pci; do
     file=$(find "$fetch/guest/modules" -name "$module.ko.xz" | head -n 1)
     "$busybox" unxz -c "$file" >"$root/modules/$module.ko" || exit 1
 done
-for library in $(ldd "$programs/amdev" | grep -o '/[^ ]*'); do
+for library in $(ldd "$programs/amdev" "$programs/amdev-usb" | grep -o "/[^ ]*" | grep -v ":$" | sort -u); do
     mkdir -p "$root$(dirname "$library")"
     cp "$library" "$root$library"
 done
@@ -71,17 +74,59 @@ firmware() {
 
 passed=0 failed=0
 
+# files NAME GPU CODE-OBJECT INIT: what a guest has, as $work/NAME.cpio.
+files() {
+    local name=$1 gpu=$2 object=$3 files=$work/$1
+    cp -r "$root" "$files"
+    cp "tests/qemu/$4" "$files/init"
+    cp "tests/corpus/co/$object" "$files/kernel.co"
+    firmware "${gpu%%,*}" "$files/firmware" || return 1
+    (cd "$files" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/$name.cpio"
+}
+
 # guest NAME GPU CODE-OBJECT QEMU-ARGUMENTS...: a GPU, and a machine with it, whose name is for the guest.
 guest() {
-    local name=$1 gpu=$2 object=$3 files=$work/$1 log=$work/$1.log start=$SECONDS
+    local name=$1 gpu=$2 start=$SECONDS
+    files "$1" "$2" "$3" init || { failed=$((failed + 1)); return; }
     shift 3
-    cp -r "$root" "$files"
-    cp "tests/corpus/co/$object" "$files/kernel.co"
-    firmware "${gpu%%,*}" "$files/firmware" || { failed=$((failed + 1)); return; }
-    (cd "$files" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/$name.cpio"
     # no_timer_check avoids a panic of guests on loaded machines.
     machine 240 "$gpu" "$name" "$@" -kernel "$fetch/guest/vmlinuz" -initrd "$work/$name.cpio" \
         -append "console=ttyS0 panic=-1 quiet intel_iommu=on iommu=nopt no_timer_check amdev=$name"
+    judge "$name" "$start"
+}
+
+# usb_guest NAME GPU CODE-OBJECT BRIDGE: a bridge with a GPU, and a machine that it is plugged into.
+usb_guest() {
+    local name=$1 gpu=$2 bridge=$4 socket=$work/$1.sock start=$SECONDS log=$work/$1.log
+    files "$1" "$2" "$3" init-usb || { failed=$((failed + 1)); return; }
+    "$programs/amdev-sim" usb --gpu "$gpu" --bridge "$bridge" --socket "$socket" >"$work/$name.sim" 2>&1 &
+    sim=$!
+    for _ in $(seq 100); do [ -S "$socket" ] && break; sleep 0.05; done
+    # Where the guest asks for it, the cable is pulled for two seconds.
+    (
+        until grep -q 'pull the cable' "$log" 2>/dev/null; do sleep 0.2; done
+        kill -USR1 "$sim"
+        sleep 2
+        kill -USR1 "$sim"
+    ) 2>/dev/null &
+    local hand=$!
+    QEMU_MODULE_DIR=$fetch/qemu/usr/lib/x86_64-linux-gnu/qemu timeout 240 bash -c '. tests/bare/qemu.sh; qemu "$@"' qemu \
+        -nodefaults -no-user-config -display none -vga none -monitor none -serial stdio -no-reboot \
+        -m 1024 -smp 1 -machine q35 -accel tcg -cpu max \
+        -device qemu-xhci,id=xhci -chardev "socket,id=ur,path=$socket" -device usb-redir,chardev=ur,bus=xhci.0 \
+        -kernel "$fetch/guest/vmlinuz" -initrd "$work/$name.cpio" \
+        -append "console=ttyS0 panic=-1 quiet loglevel=2 no_timer_check amdev=$name bridge=$bridge" \
+        </dev/null >"$log" 2>&1
+    status=$?
+    kill "$hand" "$sim" 2>/dev/null
+    wait "$sim" 2>/dev/null
+    sim=
+    judge "$name" "$start"
+}
+
+# judge NAME START: what came of a guest.
+judge() {
+    local name=$1 start=$2 log=$work/$1.log
     tr -d '\r' <"$log" | sed 's/^/    /'
     sed 's/^/    /' "$work/$name.sim"
     # QEMU ends with 0 also when the guest's kernel panics: its own account decides.
@@ -100,5 +145,7 @@ second=pci-testdev guest navi31 navi31 vecadd.gfx1100.v5.O2.co -device intel-iom
 guest navi48 navi48 vecadd.gfx1201.v5.O2.co -device amd-iommu,dma-remap=on
 second=pci-testdev guest bus-reset navi31,state=amdgpu,fault=smu-dead vecadd.gfx1100.v5.O2.co \
     -device intel-iommu,caching-mode=on
+usb_guest usb-patched navi48 vecadd.gfx1201.v5.O2.co patched
+usb_guest usb-custom navi48 vecadd.gfx1201.v5.O2.co custom
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -115,7 +115,7 @@ impl SdmaQueue {
         }
         let total = u64::from(p[1]) + 1;
         let src = addr(p[3], p[4]);
-        let n = (total - self.done).min(CHUNK);
+        let n = self.left(total).min(CHUNK);
         // Backwards: for overlapping ranges, last byte first.
         let at = if p[0] & 1 << 25 != 0 { self.left(total) - n } else { self.done };
         let mut data = vec![0; n as usize];
