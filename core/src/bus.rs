@@ -306,6 +306,14 @@ pub trait Bus: Mmio + Dma {
         let _ = (handle, offset, len);
     }
 
+    /// The device is about to write to a range of host memory: a host that carries such data itself (a USB
+    /// bridge) makes ready to. It does so when the device has written to the *bell* behind it, see
+    /// [`crate::runtime::Sizes::bell`]; [`Dma::dma_read`] of the range follows. False if nothing is needed.
+    fn dma_arm(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<bool, BusError> {
+        let _ = (handle, offset, len);
+        Ok(false)
+    }
+
     /// The device has reset itself: the host restores what it saved. No window is accessed between
     /// [`Bus::before_reset`] and this but to tell the device to reset.
     fn after_reset(&mut self) -> Result<(), BusError> {
@@ -415,5 +423,8 @@ impl<T: Bus + ?Sized> Bus for &mut T {
     }
     fn dma_cacheable(&mut self, handle: DmaHandle, offset: u64, len: u64) {
         (**self).dma_cacheable(handle, offset, len);
+    }
+    fn dma_arm(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<bool, BusError> {
+        (**self).dma_arm(handle, offset, len)
     }
 }

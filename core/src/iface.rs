@@ -308,6 +308,13 @@ pub trait Iface {
         Err(IfaceError::Unsupported("show memory to another device"))
     }
 
+    /// The device is about to write to a range of host memory that is read next; see
+    /// [`crate::bus::Bus::dma_arm`].
+    fn arm_read(&mut self, buffer: &Buffer, len: u64) -> Result<bool, IfaceError> {
+        let _ = (buffer, len);
+        Ok(false)
+    }
+
     /// Reads bytes as the CPU.
     fn read(&mut self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), IfaceError>;
 

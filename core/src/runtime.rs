@@ -121,6 +121,8 @@ pub struct Runtime<I> {
     scratch: Option<(Buffer, Scratch)>,
     /// The page of the host's memory that holds several of these.
     page: Option<Buffer>,
+    /// The page with the bell, and the bell's address.
+    bell: Option<(Buffer, u64)>,
     sizes: Sizes,
     poisoned: bool,
     history: History,
@@ -147,6 +149,13 @@ impl<I: Iface> Runtime<I> {
         if let Some(first) = sizes.host_page {
             made.page = Some((made.alloc(iface, PAGE, host)?, first));
         }
+        let bell = match sizes.bell {
+            Some(at) => {
+                let page = made.alloc(iface, PAGE, host)?;
+                Some((page, page.va.wrapping_add(at)))
+            }
+            None => None,
+        };
         let signals = made.small(iface, sizes.signals, host)?;
         let timeline = Timeline::new(iface, Signal::new(&signals, 0)?)?;
         let kernargs = made.alloc(iface, sizes.kernargs, device)?;
@@ -175,6 +184,7 @@ impl<I: Iface> Runtime<I> {
             staging_busy: [0; 2],
             scratch: Some((scratch_memory, scratch)),
             page: made.page.map(|(page, _)| page),
+            bell,
             sizes,
             poisoned: false,
             history: History::after(iface.take_error()?),
@@ -322,6 +332,9 @@ impl<I: Iface> Runtime<I> {
         self.iface.free(self.staging_memory)?;
         self.iface.free(*self.kernargs.buffer())?;
         self.free_own(self.signals)?;
+        if let Some((bell, _)) = self.bell.take() {
+            self.iface.free(bell)?;
+        }
         self.page.take().map_or(Ok(()), |page| Ok(self.iface.free(page)?))
     }
 
@@ -359,6 +372,7 @@ impl<I> Runtime<I> {
             staging_busy,
             scratch,
             page,
+            bell,
             sizes,
             poisoned,
             history,
@@ -379,6 +393,7 @@ impl<I> Runtime<I> {
             staging_busy,
             scratch,
             page,
+            bell,
             sizes,
             poisoned,
             history,

@@ -4,43 +4,25 @@
 //! half, and what rings hold already, are not written again. Memory that the device reaches is the
 //! bridge's: 512 KiB of block memory, and one page for signals, pointers and a ring.
 
-use crate::controller::{
-    BLOCKS_AT, BLOCKS_LEN, BLOCKS_SEEN, BLOCKS_XRAM, Controller, Firmware, QUEUE_AT, QUEUE_LEN, QUEUE_XRAM,
-};
+use crate::controller::{BELL, BLOCKS_LEN, BLOCKS_SEEN, Controller, Firmware, QUEUE_XRAM};
 use crate::error::UsbError;
 use crate::known::Known;
 use crate::link::WireCounts;
 use crate::pci::Pci;
 use amdev_cli::bus_session::HostBus;
 use amdev_cli::session::UsbCounts;
-use amdev_core::bus::{Bus, BusError, Clock, Dma, DmaHandle, Mmio, Segment, Window};
+use amdev_core::bus::{Bus, BusError, Clock, DmaHandle, Mmio, Window};
 use amdev_core::runtime::Sizes;
+use dma::Place;
 use std::collections::HashMap;
 use std::ops::Range;
 
-const PAGE: u64 = 0x1000;
-/// Bus addresses from block memory on that a huge page takes in. Nothing answers behind block memory.
-const BLOCKS_SPAN: u64 = 2 << 20;
+mod dma;
+
 /// The lower half of the queue page belongs to the controller's NVMe engine.
 const QUEUE_RESERVED: u64 = 0x800;
 /// Interrupts do not come over USB: a wait looks again after so many microseconds.
 const LOOK_AGAIN_US: u64 = 100;
-
-/// An allocation: a range of block memory, or the queue page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    Blocks(Range<u64>),
-    Queue,
-}
-
-impl Place {
-    fn len(&self) -> u64 {
-        match self {
-            Place::Blocks(range) => range.end - range.start,
-            Place::Queue => QUEUE_LEN,
-        }
-    }
-}
 
 /// A GPU behind a bridge.
 pub struct UsbBus {
@@ -50,6 +32,8 @@ pub struct UsbBus {
     next_handle: u32,
     /// What a block write has gathered: offset in block memory, and the bytes.
     gathered: Option<(u64, Vec<u8>)>,
+    /// The range of block memory that the bridge is armed to carry.
+    armed: Option<(u64, u64)>,
     known: Known,
     /// Ranges of the queue page that only this driver writes.
     queue_cacheable: Vec<Range<u64>>,
@@ -73,6 +57,7 @@ impl UsbBus {
             allocations: HashMap::new(),
             next_handle: 0,
             gathered: None,
+            armed: None,
             known: Known::new(),
             queue_cacheable: Vec::new(),
             doorbells: HashMap::new(),
@@ -280,107 +265,6 @@ impl Mmio for UsbBus {
     }
 }
 
-impl Dma for UsbBus {
-    /// From block memory, the queue page for a single page. Not zeroed: that would cost a command for each
-    /// byte of the page.
-    fn dma_alloc(&mut self, len: u64) -> Result<DmaHandle, BusError> {
-        let none = BusError::NoDmaMemory { len };
-        if len > 0 && len <= PAGE && !self.allocations.values().any(|p| *p == Place::Queue) {
-            return Ok(self.take(Place::Queue));
-        }
-        if len > BLOCKS_LEN && len <= BLOCKS_SPAN && self.allocations.values().all(|p| *p == Place::Queue) {
-            return Ok(self.take(Place::Blocks(0..BLOCKS_SPAN)));
-        }
-        let step = self.controller.block_step();
-        let len = len.checked_next_multiple_of(step).filter(|l| *l > 0).ok_or(none)?;
-        let mut taken: Vec<Range<u64>> = self
-            .allocations
-            .values()
-            .filter_map(|p| if let Place::Blocks(r) = p { Some(r.clone()) } else { None })
-            .collect();
-        taken.sort_by_key(|r| r.start);
-        let mut start = 0;
-        for range in taken {
-            if range.start - start >= len {
-                break;
-            }
-            start = range.end;
-        }
-        let end = start.checked_add(len).filter(|end| *end <= BLOCKS_LEN).ok_or(none)?;
-        Ok(self.take(Place::Blocks(start..end)))
-    }
-
-    fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
-        self.place(handle, 0, 0)?;
-        self.allocations.remove(&handle.0);
-        Ok(())
-    }
-
-    fn dma_len(&self, handle: DmaHandle) -> Result<u64, BusError> {
-        Ok(self.place(handle, 0, 0)?.len())
-    }
-
-    fn dma_segment(&self, handle: DmaHandle, offset: u64) -> Result<Segment, BusError> {
-        let place = self.place(handle, offset, 1)?;
-        let base = match &place {
-            Place::Blocks(range) => BLOCKS_AT + range.start,
-            Place::Queue => QUEUE_AT,
-        };
-        Ok(Segment { addr: base + offset, len: place.len() - offset })
-    }
-
-    fn dma_read(&mut self, handle: DmaHandle, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        let len = buf.len() as u64;
-        let place = self.place(handle, offset, len)?;
-        self.send_blocks()?;
-        match place {
-            Place::Queue => self.run(|c| c.xram_read(QUEUE_XRAM + offset as u32, buf)),
-            Place::Blocks(range) => {
-                let at = range.start + offset;
-                if at + len > BLOCKS_SEEN {
-                    return Err(BusError::Unsupported(
-                        "read block memory of the bridge behind its first 4 KiB; copy in smaller steps",
-                    ));
-                }
-                self.run(|c| c.xram_read(BLOCKS_XRAM + at as u32, buf))
-            }
-        }
-    }
-
-    fn dma_write(&mut self, handle: DmaHandle, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        match self.place(handle, offset, data.len() as u64)? {
-            Place::Queue => {
-                self.send_blocks()?;
-                let end = offset + data.len() as u64;
-                let cached = self.queue_cacheable.iter().any(|r| r.start <= offset && end <= r.end);
-                self.run(|c| c.xram_write(QUEUE_XRAM + offset as u32, data, cached))
-            }
-            Place::Blocks(range) => {
-                let at = range.start + offset;
-                if at + data.len() as u64 > BLOCKS_LEN {
-                    return Err(BusError::BadDmaRange { handle, offset, len: data.len() as u64 });
-                }
-                match &mut self.gathered {
-                    Some((start, bytes)) if *start + bytes.len() as u64 == at => bytes.extend(data),
-                    _ => {
-                        self.send_blocks()?;
-                        self.gathered = Some((at, data.to_vec()));
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn sync_for_device(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<(), BusError> {
-        match self.place(handle, offset, len)? {
-            Place::Blocks(_) => self.send_blocks(),
-            // Posted before whatever tells the device to look.
-            Place::Queue => Ok(()),
-        }
-    }
-}
-
 impl Clock for UsbBus {
     fn now_us(&self) -> u64 {
         self.controller.link().port().now_us()
@@ -433,6 +317,15 @@ impl Bus for UsbBus {
         }
     }
 
+    fn dma_arm(&mut self, handle: DmaHandle, offset: u64, len: u64) -> Result<bool, BusError> {
+        let Place::Blocks(range) = self.place(handle, offset, len)? else { return Ok(false) };
+        self.send_blocks()?;
+        let at = range.start + offset;
+        let armed = self.run(|c| c.blocks_arm(at, len))?;
+        self.armed = armed.then_some((at, len));
+        Ok(armed)
+    }
+
     fn cacheable(&mut self, window: Window, offset: u64, len: u64) {
         if let Ok(start) = self.address(window, offset, len) {
             self.known.add(start..start + len, false);
@@ -467,8 +360,10 @@ impl HostBus for UsbBus {
 
     fn sizes(&self) -> Sizes {
         // The open firmware streams dwords into VRAM, and writes its own memory byte by byte.
+        // It also carries block memory back.
         let queues_in_page = self.controller.firmware() == Firmware::Patched;
-        Sizes::usb(BLOCKS_LEN, BLOCKS_SEEN, QUEUE_RESERVED, queues_in_page)
+        let bell = (self.controller.firmware() == Firmware::Custom).then_some(BELL);
+        Sizes { bell, ..Sizes::usb(BLOCKS_LEN, BLOCKS_SEEN, QUEUE_RESERVED, queues_in_page) }
     }
 
     fn usb_counts(&self) -> Option<UsbCounts> {

@@ -15,9 +15,15 @@ pub const BLOCKS_LEN: u64 = 0x8_0000;
 pub const QUEUE_AT: u64 = 0x82_0000;
 /// Its length.
 pub const QUEUE_LEN: u64 = 0x1000;
-/// Controller addresses of the two: the controller sees the first 4 KiB of block memory.
+/// Bus address of the page with the completion queue of the controller's NVMe engine; the open firmware
+/// sends what it was armed for when the device writes the first entry's phase.
+pub const COMPLETIONS_AT: u64 = 0x82_2000;
+/// Byte of that page where the dword with the phase is.
+pub const BELL: u64 = 12;
+/// Controller addresses of the three: the controller sees the first 4 KiB of block memory.
 pub(crate) const BLOCKS_XRAM: u32 = 0xf000;
 pub(crate) const QUEUE_XRAM: u32 = 0xa000;
+pub(crate) const COMPLETIONS_XRAM: u32 = 0xb800;
 /// Bytes of block memory that the controller sees.
 pub const BLOCKS_SEEN: u64 = 0x1000;
 /// State of the link's training, and its value when the link is up (L0).
@@ -78,6 +84,19 @@ pub trait Controller {
 
     /// Writes block memory, at multiples of [`Controller::block_step`].
     fn blocks_write(&mut self, offset: u64, data: &[u8]) -> Result<(), UsbError>;
+
+    /// Gets ready to carry block memory to the host once the device has written to [`BELL`]. False if this
+    /// firmware cannot.
+    fn blocks_arm(&mut self, offset: u64, len: u64) -> Result<bool, UsbError> {
+        let _ = (offset, len);
+        Ok(false)
+    }
+
+    /// Takes in what [`Controller::blocks_arm`] asked for; its whole length.
+    fn blocks_read(&mut self, buf: &mut [u8]) -> Result<(), UsbError> {
+        let _ = buf;
+        Err(UsbError::Unsupported("carry block memory to the host"))
+    }
 
     /// Bytes of which the offset of a block is a multiple.
     fn block_step(&self) -> u64;

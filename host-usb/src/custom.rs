@@ -30,6 +30,8 @@ const STREAM_READ: u16 = 2;
 const MAX_STREAM: usize = 1 << 20;
 /// A completion as F0 reads it: data, header, kind, result.
 const COMPLETION_LEN: usize = 8;
+/// F2 reads instead of writing.
+const READ_BLOCKS: u16 = 0x8000;
 /// Blocks: sectors, slots, and what one request moves. Two are under way at once.
 const SECTOR: usize = 512;
 const SLOT: usize = 0x4000;
@@ -48,6 +50,8 @@ pub struct Custom {
     posted: Vec<Transfer>,
     /// Address behind the stream that was posted last, and its dwords.
     tail: Option<(u64, u32)>,
+    /// A read of blocks was armed and not fetched.
+    armed: bool,
     known: HashMap<u32, u8>,
 }
 
@@ -68,7 +72,7 @@ impl Custom {
     /// [`UsbError`]
     pub fn open(mut link: Link) -> Result<Self, UsbError> {
         link.port_mut().select(0, 0, &[])?;
-        let mut bridge = Custom { link, posted: Vec::new(), tail: None, known: HashMap::new() };
+        let mut bridge = Custom { link, posted: Vec::new(), tail: None, armed: false, known: HashMap::new() };
         let mut ltssm = [0];
         bridge.xram_read(LTSSM, &mut ltssm)?;
         if ltssm[0] != LTSSM_UP {
@@ -332,6 +336,34 @@ impl Controller for Custom {
             self.send_group(group)?;
         }
         self.known.retain(|at, _| *at < controller::BLOCKS_XRAM);
+        Ok(())
+    }
+
+    fn blocks_arm(&mut self, offset: u64, len: u64) -> Result<bool, UsbError> {
+        self.flush()?;
+        if !offset.is_multiple_of(SLOT as u64) || len == 0 || offset + len > BLOCKS_LEN {
+            return Ok(false);
+        }
+        if self.armed {
+            // What was armed before was never fetched: the firmware drops it.
+            self.link.port_mut().clear_halt(DATA_IN)?;
+        }
+        let mut setup = blocks_setup(len as usize, (offset / SLOT as u64) as u8);
+        setup.value |= READ_BLOCKS;
+        self.armed = true;
+        self.control(setup, Vec::new());
+        Ok(true)
+    }
+
+    fn blocks_read(&mut self, buf: &mut [u8]) -> Result<(), UsbError> {
+        self.flush()?;
+        let length = buf.len().next_multiple_of(SECTOR);
+        self.armed = false;
+        self.link.counts.block_bytes += length as u64;
+        let read = self.send_group(vec![Transfer::In { endpoint: DATA_IN, stream: 0, length }])?;
+        let (want, got) = (buf.len(), read.len());
+        let bytes = read.get(..want).ok_or(UsbError::Length { what: "a block".into(), got, want })?;
+        buf.copy_from_slice(bytes);
         Ok(())
     }
 

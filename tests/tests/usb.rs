@@ -205,6 +205,36 @@ fn most_of_what_a_copy_in_sends_is_payload() {
     }
 }
 
+#[test]
+fn a_copy_out_is_carried_in_large_blocks_where_the_firmware_can() {
+    let mut times = Vec::new();
+    for firmware in FIRMWARES {
+        let bench = UsbBench::new(&format!("navi48,bridge={firmware}"));
+        let (mut queues, _) = bench.start().unwrap();
+        let data: Vec<u8> = (0..4u32 << 20).map(|i| (i ^ i >> 9) as u8).collect();
+        let a = queues.alloc(data.len() as u64, AllocFlags::empty()).unwrap();
+        queues.write(&a, &data).unwrap();
+        queues.synchronize().unwrap();
+        bench.take_counts();
+        let start = bench.bridge.gpu().now_us();
+        let mut out = vec![0; data.len()];
+        queues.read(&a, &mut out).unwrap();
+        let us = bench.bridge.gpu().now_us() - start;
+        assert!(out == data);
+        let counts = bench.take_counts();
+        let rate = data.len() as f64 / us as f64;
+        println!(
+            "{firmware}: copy-out {rate:.1} MB/s by the bridge's clock, {} commands",
+            counts.usb_commands
+        );
+        times.push((rate, counts.usb_commands));
+        stop(queues).unwrap();
+        bench.assert_clean();
+    }
+    let [(_, _), (rate, commands)] = times[..] else { panic!() };
+    assert!(rate > 100.0 && commands < 400, "{times:?}");
+}
+
 /// Faults at one command of many: an error or a recovery, no hang, and the next boot works.
 #[test]
 fn faults_at_sampled_commands_end_in_an_error_or_are_overcome() {

@@ -107,5 +107,13 @@ macro_rules! delegate_traits {
         fn dma_cacheable(&mut self, handle: $crate::bus::DmaHandle, offset: u64, len: u64) {
             self.inner.dma_cacheable(handle, offset, len);
         }
+        fn dma_arm(
+            &mut self,
+            handle: $crate::bus::DmaHandle,
+            offset: u64,
+            len: u64,
+        ) -> Result<bool, $crate::bus::BusError> {
+            self.inner.dma_arm(handle, offset, len)
+        }
     };
 }

@@ -275,6 +275,14 @@ impl<B: Bus> Iface for Gpu<'_, B> {
         }
     }
 
+    fn arm_read(&mut self, buffer: &Buffer, len: u64) -> Result<bool, IfaceError> {
+        buffer.check(0, len)?;
+        match Place::of(buffer.handle) {
+            Place::Host(dma) => Ok(self.probe.device.bus.dma_arm(dma, buffer.base, len)?),
+            _ => Ok(false),
+        }
+    }
+
     fn read(&mut self, buffer: &Buffer, offset: u64, out: &mut [u8]) -> Result<(), IfaceError> {
         let len = out.len() as u64;
         buffer.check(offset, len)?;

@@ -15,6 +15,9 @@ impl<T: Iface + ?Sized> Iface for &mut T {
     fn notify(&self) -> Notify {
         (**self).notify()
     }
+    fn arm_read(&mut self, buffer: &Buffer, len: u64) -> Result<bool, IfaceError> {
+        (**self).arm_read(buffer, len)
+    }
     fn align_submissions(&self) -> bool {
         (**self).align_submissions()
     }

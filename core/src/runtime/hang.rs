@@ -1,8 +1,8 @@
 //! Work that does not end: noticing it, describing it, going on without it.
 
 use super::{COMMANDS, Runtime, SPINS, Ticket};
-use crate::hang::{Cause, Hang, HangError, KernelName, NOTICE_US, QueueState, Recovery, packets};
 use crate::fault::Fault;
+use crate::hang::{Cause, Hang, HangError, KernelName, NOTICE_US, QueueState, Recovery, packets};
 use crate::iface::{Iface, IfaceError, QueueKind};
 use crate::queue::QueueError;
 use crate::queue::ring::Ring;

@@ -22,6 +22,9 @@ pub struct Sizes {
     pub staging_span: u64,
     /// How much of the staging memory the host can read, from its start on.
     pub readable: u64,
+    /// The page of host memory that the host gives after the one for signals has a bell at this byte: a dword
+    /// that the device writes when it has filled staging memory, so that the transport carries that.
+    pub bell: Option<u64>,
     /// Signals.
     pub signals: u64,
     /// Puts signals into a page of the host's memory that begins with so many bytes of somebody else's.
@@ -48,6 +51,7 @@ impl Sizes {
         staging: 4 << 20,
         staging_span: 0,
         readable: 4 << 20,
+        bell: None,
         signals: SIGNAL_POOL,
         host_page: None,
         queues_in_page: false,

@@ -75,6 +75,9 @@ impl<I: Iface> Runtime<I> {
             self.synchronize()?;
             return Ok(self.iface.read(src, 0, out)?);
         }
+        if let Some((_, bell)) = self.bell {
+            return self.read_armed(src, out, bell);
+        }
         if self.sizes.readable < self.staging.size {
             return self.read_small(src, out);
         }
@@ -91,6 +94,27 @@ impl<I: Iface> Runtime<I> {
                 self.fetch(src, i + 1, start(i + 1), next.len() as u64)?;
             }
             let part = self.staging_half(i)?;
+            self.iface.read(&part, 0, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// [`Runtime::read`] where the transport carries staging memory once the device has rung its bell.
+    fn read_armed(&mut self, src: &Buffer, out: &mut [u8], bell: u64) -> Result<(), QueueError> {
+        let step = usize::try_from(self.staging.size).unwrap_or(0x1000).max(1);
+        self.staging_half(1)?;
+        for (i, chunk) in out.chunks_mut(step).enumerate() {
+            let (at, len) = ((i as u64).saturating_mul(step as u64), chunk.len() as u64);
+            self.staging_half(0)?;
+            let part = self.staging.slice(0, len)?;
+            self.iface.arm_read(&part, len)?;
+            let from = src.slice(at, len)?.va;
+            let ticket = self.submit_sdma(|q| {
+                q.copy(part.va, from, len)?;
+                q.fence(bell, 1).map(drop)
+            })?;
+            self.mark_half(0, ticket);
+            self.wait(ticket, self.sizes.timeout_us)?;
             self.iface.read(&part, 0, chunk)?;
         }
         Ok(())
