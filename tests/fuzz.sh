@@ -43,11 +43,12 @@ for target in "${targets[@]}"; do
     : >"$log"
     used
     before=$cpu result=passed
-    # libFuzzer counts time on the clock: on a busy machine it runs several times.
+    # libFuzzer counts time on the clock: on a busy machine it runs several times, and what takes long may
+    # only have waited.
     while used; [ $((cpu - before)) -lt "$seconds" ]; do
         left=$((seconds - (cpu - before)))
         nice -n 19 "$CARGO_TARGET_DIR/$triple/debug/$target" -max_total_time=$((left < 60 ? left : 60)) \
-            -max_len=8192 -timeout=10 -rss_limit_mb=1024 -artifact_prefix="$work/crash/$target/" \
+            -max_len=8192 -timeout=60 -rss_limit_mb=1024 -artifact_prefix="$work/crash/$target/" \
             "$work/corpus/$target" "tests/fuzz/seeds/$target" >>"$log" 2>&1 || { result=FAILED status=1; break; }
     done
     used

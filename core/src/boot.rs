@@ -304,7 +304,7 @@ async fn full<B: Bus>(
     near::take_back(cx, near).await?;
     loaded?;
     smu::init(cx).await?;
-    finish(cx, fw, options, booting).await
+    finish(cx, fw, options, booting, true).await
 }
 
 async fn warm<B: Bus>(
@@ -315,7 +315,7 @@ async fn warm<B: Bus>(
     let booting = Booting::new(&cx.layout);
     zero_root(cx)?;
     cx.hub_on(Hub::Mm, true);
-    finish(cx, fw, options, booting).await
+    finish(cx, fw, options, booting, false).await
 }
 
 async fn finish<B: Bus>(
@@ -323,6 +323,7 @@ async fn finish<B: Bus>(
     fw: &mut dyn FirmwareSource,
     options: Options,
     booting: Booting,
+    cold: bool,
 ) -> Result<Ready, Error> {
     gfx::init(cx, fw.ucode_start()).await?;
     sdma::init(cx).await?;
@@ -337,7 +338,7 @@ async fn finish<B: Bus>(
     cx.bus.flush()?;
     let ready = booting.finish();
     if cx.bus.is_slow() {
-        near::scrub(cx, ready).await?;
+        near::scrub(cx, ready, cold).await?;
     }
     Ok(ready)
 }

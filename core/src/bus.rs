@@ -301,7 +301,7 @@ pub trait Bus: Mmio + Dma {
         let _ = (window, offset, len);
     }
 
-    /// [`Bus::cacheable`] for a range of an allocation.
+    /// [`Bus::cacheable`] for a range of an allocation, until that is freed.
     fn dma_cacheable(&mut self, handle: DmaHandle, offset: u64, len: u64) {
         let _ = (handle, offset, len);
     }

@@ -83,20 +83,22 @@ pub(super) async fn take_back<B: Bus>(cx: &mut Cx<'_, B>, near: Near) -> Result<
     Ok(cx.bus.dma_free(handle)?)
 }
 
-/// Fills the root table and the stock of table pages with zeros by DMA.
-pub(super) async fn scrub<B: Bus>(cx: &mut Cx<'_, B>, ready: Ready) -> Result<(), Error> {
+/// Fills the stock of table pages with zeros by DMA, and on a cold boot the root table: nobody writes to
+/// its other entries.
+pub(super) async fn scrub<B: Bus>(cx: &mut Cx<'_, B>, ready: Ready, cold: bool) -> Result<(), Error> {
     cx.enter(Stage::Scrub).await;
     let page = cx.layout.scrub_page().start;
     let ranges = [cx.layout.root_page_table.clone(), cx.layout.stock()];
-    for at in [READ_PTR, WRITE_PTR, FENCE] {
-        cx.vram_write64(page + at, 0)?;
-    }
+    // The engine itself writes its read pointer.
+    cx.vram_write64(page + WRITE_PTR, 0)?;
+    cx.vram_write(page + FENCE, &[0; 4])?;
     // These packets are the same in all versions from 6 on.
     let config = SdmaConfig { version: (6, 0, 0), notify: crate::iface::Notify::Own };
     let mut commands = [0; RING_LEN as usize / 4];
     let mut q = Sdma::new(&config, &mut commands);
     let encoded = ranges
         .iter()
+        .skip(usize::from(!cold))
         .try_for_each(|r| q.fill(cx.mc(r.start), r.end - r.start, 0).map(drop))
         .and_then(|()| q.fence(cx.mc(page + FENCE), DONE).map(drop));
     let too_long = |_: QueueError| Error::State("the ranges to be scrubbed do not fit into its ring");
@@ -116,7 +118,7 @@ pub(super) async fn scrub<B: Bus>(cx: &mut Cx<'_, B>, ready: Ready) -> Result<()
     };
     cx.flush_hdp()?;
     sdma::activate(cx, ready, 0, 0, &queue)?;
-    cx.vram_write64(page + WRITE_PTR, len)?;
+    cx.vram_write(page + WRITE_PTR, &(len as u32).to_le_bytes())?;
     cx.flush_hdp()?;
     cx.bus.write64(Window::Doorbells, u64::from(soc::DOORBELL_SDMA0) * 8, len)?;
     let stage = cx.stage();

@@ -355,6 +355,8 @@ impl<B: Bus> Iface for Gpu<'_, B> {
                 sdma::deactivate(cx, 0, 0).await
             })?,
         }
+        self.end_cache(&queue.ring);
+        self.end_cache(&queue.pointers);
         let slot = self.queues.swap_remove(index);
         slot.mqd.map_or(Ok(()), |mqd| self.free_mqd(&mqd))
     }

@@ -134,8 +134,17 @@ impl<B: Bus> Gpu<'_, B> {
         let bus = &mut self.probe.device.bus;
         match Place::of(buffer.handle) {
             Place::Vram(pa) => bus.cacheable(Window::Vram, pa.saturating_add(at), len),
+            // Until it is freed.
             Place::Host(dma) => bus.dma_cacheable(dma, at, len),
             Place::Scattered => {}
+        }
+    }
+
+    /// Its memory goes to others.
+    pub(super) fn end_cache(&mut self, buffer: &Buffer) {
+        if let Place::Vram(pa) = Place::of(buffer.handle) {
+            let at = pa.saturating_add(buffer.base);
+            self.probe.device.bus.uncacheable(Window::Vram, at, buffer.size);
         }
     }
 }

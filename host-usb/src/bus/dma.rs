@@ -68,7 +68,9 @@ impl Dma for UsbBus {
 
     fn dma_free(&mut self, handle: DmaHandle) -> Result<(), BusError> {
         self.place(handle, 0, 0)?;
-        self.allocations.remove(&handle.0);
+        if self.allocations.remove(&handle.0) == Some(Place::Queue) {
+            self.queue_cacheable.clear();
+        }
         Ok(())
     }
 
