@@ -185,6 +185,9 @@ if [ "$tier" = full ]; then
     else
         skip "large code object: $(sed -n 's/^skipped: //p' "$logs/large-code-object.log")"
     fi
+    # Two kinds of faults at every command of a boot, behind each firmware.
+    step "usb: faults at every command" env AMDEV_USB_FAULTS=1 \
+        cargo test --locked --release -p amdev-tests --test usb -- faults
     golden=$target/release/golden
     matrix "$target/release/fault-matrix" --full --jobs 16
     [ $fuzzing -eq 1 ] && step "fuzzing" tests/fuzz.sh

@@ -384,6 +384,12 @@ impl Controller for Custom {
 mod tests {
     use super::*;
 
+    /// A bridge that is never asked anything.
+    fn offline() -> Custom {
+        let link = Link::new(Box::new(crate::port::tests::NoPort));
+        Custom { link, posted: Vec::new(), tail: None, armed: false, known: HashMap::new() }
+    }
+
     #[test]
     fn blocks_are_asked_for_in_sectors_and_slots() {
         // C28 b.
@@ -392,6 +398,42 @@ mod tests {
         assert_eq!(blocks_setup(0x3_fffc, 16).index, 0x1010);
         let s = blocks_setup(1 + 4, 0);
         assert_eq!((s.value, s.index), (1, 0x100));
+    }
+
+    #[test]
+    fn a_write_of_4_mib_goes_in_pieces_of_a_mib_at_rising_addresses() {
+        // C28 a: the firmware counts the dwords of a stream in fewer bits than its request has.
+        let mut bridge = offline();
+        bridge.memory_write(0x8_0000_0000, &vec![7; 4 << 20]).unwrap();
+        let mut streams = Vec::new();
+        for pair in bridge.posted.chunks(2) {
+            let [Transfer::Control { setup, data: request }, Transfer::Out { data, .. }] = pair else {
+                panic!()
+            };
+            assert_eq!((setup.request, setup.value, setup.index), (0xf0, 0x0f60, 1));
+            let word = |at: usize| u32::from_le_bytes(request[at..at + 4].try_into().unwrap());
+            assert_eq!(word(8) as usize * 4, data.len());
+            streams.push((u64::from(word(4)) << 32 | u64::from(word(0)), data.len()));
+        }
+        let mib = 1 << 20;
+        let at = |n: u64| 0x8_0000_0000 + n * mib as u64;
+        assert_eq!(streams, [(at(0), mib), (at(1), mib), (at(2), mib), (at(3), mib)]);
+    }
+
+    #[test]
+    fn writes_that_follow_each_other_become_one_stream() {
+        let mut bridge = offline();
+        bridge.memory_write(0x1000, &[1; 64]).unwrap();
+        bridge.memory_write(0x1040, &[2; 32]).unwrap();
+        let [Transfer::Control { data: request, .. }, Transfer::Out { data, .. }] = &bridge.posted[..] else {
+            panic!("{:?}", bridge.posted)
+        };
+        assert_eq!((data.len(), request[8]), (96, 24));
+        bridge.memory_write(0x2000, &[3; 32]).unwrap();
+        assert_eq!(bridge.posted.len(), 4, "elsewhere: another stream");
+        // Parts of a dword are requests of their own.
+        bridge.memory_write(0x3001, &[4, 5]).unwrap();
+        assert_eq!(bridge.posted.len(), 5);
     }
 
     #[test]

@@ -217,3 +217,43 @@ pub trait Port {
         None
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A port that must not be used.
+    pub(crate) struct NoPort;
+
+    impl Port for NoPort {
+        fn description(&self) -> &Description {
+            unreachable!()
+        }
+        fn select(&mut self, _: u8, _: u32, _: &[u8]) -> Result<(), UsbError> {
+            unreachable!()
+        }
+        fn submit(&mut self, _: Transfer) -> Result<u64, UsbError> {
+            unreachable!()
+        }
+        fn reap(&mut self, _: u64) -> Result<Option<Completion>, UsbError> {
+            unreachable!()
+        }
+        fn cancel(&mut self, _: u64) {}
+        fn clear_halt(&mut self, _: u8) -> Result<(), UsbError> {
+            unreachable!()
+        }
+        fn reset(&mut self) -> Result<(), UsbError> {
+            unreachable!()
+        }
+        fn is_present(&mut self) -> bool {
+            true
+        }
+        fn now_us(&self) -> u64 {
+            0
+        }
+        fn wait_us(&self, _: u64) {}
+        fn release(&mut self) -> Result<(), UsbError> {
+            Ok(())
+        }
+    }
+}

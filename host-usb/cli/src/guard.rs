@@ -151,3 +151,25 @@ impl<B: HostBus> HostBus for Guarded<B> {
         self.inner.pci_id()
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::sim::SimBus;
+    use amdev_sim::{Config, SimGpu};
+
+    #[test]
+    fn a_machine_that_slept_meanwhile_has_lost_the_devices_state() {
+        let mut bus = Guarded::new(SimBus::new(SimGpu::new(Config::new("navi31").unwrap())));
+        bus.flush().unwrap();
+        // As if the machine had slept for two seconds since the device was opened.
+        bus.slept_us -= 2_000_000;
+        assert_eq!(bus.flush(), Err(BusError::Slept));
+        assert_eq!(bus.wait_interrupt(1000), Err(BusError::Slept), "and it stays so");
+        // What is left to do is to read and to give back.
+        assert!(bus.read32(Window::Registers, 0xde3 * 4).is_ok());
+        let mut fresh = Guarded::new(SimBus::new(SimGpu::new(Config::new("navi31").unwrap())));
+        fresh.slept_us -= ASLEEP_US / 2;
+        assert!(fresh.flush().is_ok(), "the clocks are not read at once");
+    }
+}
