@@ -301,8 +301,8 @@ async fn full<B: Bus>(
     ih::init(cx).await?;
     let near = near::lend(cx, &mut booting)?;
     let loaded = psp::init(cx, fw).await;
-    near::take_back(cx, near).await?;
-    loaded?;
+    let taken_back = near::take_back(cx, near).await;
+    loaded.and(taken_back)?;
     smu::init(cx).await?;
     finish(cx, fw, options, booting, true).await
 }

@@ -234,7 +234,7 @@ fn a_mode_1_reset_takes_time_and_everything_with_it() {
     let mut d = Driver::new("navi31");
     d.boot();
     d.smu(0x2f, 0);
-    d.gpu.advance_us(2000);
+    d.gpu.advance_us(10_000);
     assert_eq!(d.r("SCRATCH_REG7"), u32::MAX);
     assert_eq!(rules(&d), [Rule::AccessDuringReset]);
     d.gpu.advance_us(300_000);
