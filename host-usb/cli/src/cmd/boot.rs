@@ -77,7 +77,7 @@ fn many(context: &mut crate::Context<'_>, options: &BootOptions) -> anyhow::Resu
 
 /// A simulated GPU like a device that was looked at.
 fn twin(device: &DeviceSpec, name: &str, state: DeviceState) -> anyhow::Result<DeviceSpec> {
-    if let DeviceSpec::Sim(_) = device {
+    if let DeviceSpec::Sim(_) | DeviceSpec::SimUsb(_) = device {
         return Ok(device.clone());
     }
     // `Navi 31` is `navi31`.
@@ -101,5 +101,7 @@ fn twin(device: &DeviceSpec, name: &str, state: DeviceState) -> anyhow::Result<D
         }
         .into());
     }
-    Ok(DeviceSpec::Sim(format!("{model},state={state}")))
+    let twin = format!("{model},state={state}");
+    // Over USB other things are written, and in another order.
+    Ok(if let DeviceSpec::Usb(_) = device { DeviceSpec::SimUsb(twin) } else { DeviceSpec::Sim(twin) })
 }
