@@ -312,7 +312,8 @@ impl Device {
         let mut rings = Vec::new();
         for q in self.gfx.compute.iter().filter(|q| !q.idle).filter_map(|q| q.queue.as_ref()) {
             let c = q.config();
-            rings.push((c.vmid, c.ring_va, c.ring_dwords * 4, q.rptr() * 4, q.wptr() * 4));
+            let bytes = |dwords: u64| dwords.wrapping_mul(4);
+            rings.push((c.vmid, c.ring_va, bytes(c.ring_dwords), bytes(q.rptr()), bytes(q.wptr())));
         }
         for q in self.gfx.sdma.iter().filter(|q| !q.idle).filter_map(|q| q.queue.as_ref()) {
             let c = q.config();
@@ -322,7 +323,7 @@ impl Device {
             let pending = wptr.wrapping_sub(rptr).min(size);
             let mut at = 0;
             while at < pending {
-                let va = base + (rptr.wrapping_add(at) & (size - 1));
+                let va = base.wrapping_add(rptr.wrapping_add(at) & (size - 1));
                 let piece = (4096 - va % 4096).min(pending - at);
                 if self.cached_vram(Hub::Gc, vmid, va).is_some_and(|pa| pa < end && offset < pa + piece) {
                     self.violation(
@@ -358,7 +359,8 @@ impl Device {
     /// Runs the queues that are due at `now`.
     pub(crate) fn run_engines(&mut self, now: u64) {
         for i in 0..self.gfx.compute.len() {
-            let r = &mut self.gfx.compute[i];
+            // A packet may have taken queues away.
+            let Some(r) = self.gfx.compute.get_mut(i) else { break };
             if r.idle || r.busy_until > now {
                 continue;
             }
@@ -392,7 +394,7 @@ impl Device {
             }
         }
         for i in 0..self.gfx.sdma.len() {
-            let r = &mut self.gfx.sdma[i];
+            let Some(r) = self.gfx.sdma.get_mut(i) else { break };
             if r.idle || r.busy_until > now {
                 continue;
             }

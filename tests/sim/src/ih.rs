@@ -120,7 +120,7 @@ impl Device {
         let (base, size) = (self.ih_base(0), self.ih_size(0) as u32);
         let old = self.regs.val("IH_RB_WPTR");
         let at = (old & !3) % size.max(ENTRY);
-        if self.mem_write(who, base + u64::from(at), &bytes).is_ok() {
+        if self.mem_write(who, base.wrapping_add(at.into()), &bytes).is_ok() {
             let next = (at + ENTRY) % size.max(ENTRY);
             let rptr = self.regs.val("IH_RB_RPTR") & !3;
             let overflow =

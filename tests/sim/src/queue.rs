@@ -57,8 +57,8 @@ impl Device {
         if ring_va == 0 || ring_va % 256 != 0 {
             wrong.push(format!("ring base {ring_va:#x}"));
         }
-        if dwords < 64 {
-            wrong.push(format!("ring of {dwords:#x} dwords"));
+        if dwords < 64 || !crate::cp::ring_fits(ring_va, dwords.saturating_mul(4)) {
+            wrong.push(format!("ring of {dwords:#x} dwords at {ring_va:#x}"));
         }
         if eop_va == 0 || eop_dwords < 512 {
             wrong.push(format!("end-of-pipe buffer of {eop_dwords:#x} dwords at {eop_va:#x}"));

@@ -2,7 +2,7 @@
 
 mod engine;
 
-use amdev_sim::cp::ComputeQueue;
+use amdev_sim::cp::{ComputeQueue, ComputeQueueConfig};
 use amdev_sim::env::Progress;
 use amdev_sim::isa::{Target, decode};
 use amdev_sim::sdma::{SdmaQueue, SdmaQueueConfig, SdmaVersion};
@@ -133,6 +133,87 @@ fn malformed_compute_packets_are_refused() {
     refused(&[0xc000_4600, 0x7], "needs index 4");
     refused(&[0xc006_4900, 0x528 | 1 << 7, 0, 0, 0, 0, 0, 0], "reserved");
     refused(&[0xc002_3f00, 0x5000_0000, 0, 8], "valid bit");
+    // Registers have 18 bits of address, wherever a packet names one.
+    refused(&[0xc004_4000, 0x1_0000, u32::MAX, 0, 0, 0], "reserved");
+    refused(&[0xc004_4000, 0x1_0005, 1, 0, u32::MAX, 0], "reserved");
+    refused(&[0xc003_3700, 0, u32::MAX, 0, 1], "reserved");
+    refused(&[0xc005_3c00, 0x43, 0xe26, u32::MAX, 1, 1, 4], "reserved");
+    refused(&[0xc005_5000, 0x2000_0000, 0, 0, 0, 0, 4], "source 1");
+}
+
+#[test]
+fn a_long_dma_copies_in_parts_and_needs_no_memory_for_what_is_not_there() {
+    let bytes: Vec<u8> = (0..0x3_0004u32).map(|n| ((n * 7) >> 3) as u8).collect();
+    let (src, dst) = (0x5000_0000u32, 0x6000_0000u32);
+    let run = |control: u32, src: u32, len: u32| {
+        let mut env = Plain::default();
+        env.put(0x5000_0000, &bytes);
+        env.map(dst.into(), 0x3_0010);
+        let mut queue = corpus::queue(&mut env, Target::Gfx11, 3);
+        let mut w = Vec::new();
+        packet(&mut w, 0x50, &[control, src, 0, dst, 0, len]);
+        corpus::submit(&mut env, &mut queue, &w);
+        let progress = queue.run(&mut env, 1000);
+        (env, progress)
+    };
+    let (env, progress) = run(0, src, 0x3_0003);
+    assert_eq!(progress, Progress::Idle, "{:?}", env.violations);
+    assert_eq!(env.get(dst.into(), 0x3_0003), bytes[..0x3_0003]);
+    assert_eq!(env.get(u64::from(dst) + 0x3_0003, 1), [0]);
+    // A fill repeats its four bytes over the borders of the parts.
+    let (env, progress) = run(0x4000_0000, 0x0403_0201, 0x3_0003);
+    assert_eq!(progress, Progress::Idle, "{:?}", env.violations);
+    assert_eq!(env.get(u64::from(dst) + 0x1_fffe, 8), [3, 4, 1, 2, 3, 4, 1, 2]);
+    assert_eq!(env.get(u64::from(dst) + 0x3_0000, 4), [1, 2, 3, 0]);
+    let (env, progress) = run(0x4000_0000, 1, 0x3ff_ffff);
+    assert_eq!((progress, env.faults[0].1), (Progress::Halted, u64::from(dst) + 0x3_1000));
+}
+
+#[test]
+fn addresses_of_more_than_48_bits_are_refused_when_a_kernel_starts() {
+    let case = |sh: &dyn Fn(&mut Vec<u32>), part: &str| {
+        let mut w = Vec::new();
+        corpus::set_sh(&mut w, 0x2e0c, &[0x50_0000, 0]);
+        corpus::set_sh(&mut w, 0x2e07, &[1, 1, 1]);
+        corpus::set_sh(&mut w, 0x2e16, &[1]);
+        sh(&mut w);
+        packet(&mut w, 0x15, &[1, 1, 1, 0x8005]);
+        let (env, _, progress) = compute(&w);
+        assert_eq!(progress, Progress::Halted);
+        assert_eq!(env.violations[0].rule, Rule::QueueSetup);
+        assert!(env.violations[0].detail.contains(part), "{}", env.violations[0]);
+    };
+    case(&|w| corpus::set_sh(w, 0x2e0d, &[0x100]), "COMPUTE_PGM_HI");
+    let scratch = |w: &mut Vec<u32>| {
+        corpus::set_sh(w, 0x2e10, &[u32::MAX, u32::MAX]);
+        corpus::set_sh(w, 0x2e13, &[1]);
+        corpus::set_sh(w, 0x2e18, &[0x1020]);
+    };
+    case(&scratch, "COMPUTE_DISPATCH_SCRATCH_BASE_HI");
+}
+
+#[test]
+fn a_ring_beyond_the_last_address_is_no_ring() {
+    for (ring_va, ring_dwords) in [(0xffff_ffff_ffff_ff00, 1024), (RING, 1 << 62), ((1 << 48) - 256, 128)] {
+        let mut env = Plain::default();
+        let config = ComputeQueueConfig {
+            ring_va,
+            ring_dwords,
+            ..*corpus::queue(&mut env, Target::Gfx11, 3).config()
+        };
+        let mut queue = ComputeQueue::new(config);
+        queue.set_wptr(&mut env, 8);
+        assert_eq!(queue.run(&mut env, 1000), Progress::Halted);
+        assert_eq!(env.violations[0].rule, Rule::QueueSetup, "{ring_va:#x} {ring_dwords:#x}");
+        let mut queue = SdmaQueue::new(SdmaQueueConfig {
+            ring_va,
+            ring_bytes: 4 * ring_dwords.min(1 << 60),
+            ..*sdma(&mut env, SdmaVersion::V6_0, &[]).0.config()
+        });
+        queue.set_wptr(&mut env, 32);
+        assert_eq!(queue.run(&mut env, 1000), Progress::Halted);
+        assert_eq!(env.violations[1].rule, Rule::QueueSetup, "{ring_va:#x} {ring_dwords:#x}");
+    }
 }
 
 #[test]
@@ -284,6 +365,33 @@ fn malformed_sdma_packets_are_refused() {
         assert_eq!(env.violations[0].rule, Rule::MalformedPacket);
         assert!(env.violations[0].detail.contains(part), "{}", env.violations[0]);
     }
+}
+
+#[test]
+fn a_transfer_that_makes_its_own_packet_shorter_ends_early() {
+    // Forwards the first 64 KiB of a copy go first, backwards the second: over the packet either way.
+    for (direction, first) in [(0, 0), (1 << 25, 0x1_0000)] {
+        let mut env = Plain::default();
+        let dst = RING - 0x40 - first;
+        let copy = |count: u32| [1 | direction, count, 0, 0x5000_0000, 0, dst as u32, (dst >> 32) as u32];
+        env.map(RING - 0x2_0000, 0x4_0000);
+        env.put(0x5000_0000, &[0xaa; 0x2_0000]);
+        env.put_words(0x5000_0000 + first + 0x40, &copy(15));
+        let (queue, progress) = sdma(&mut env, SdmaVersion::V6_0, &copy(0x1_ffff));
+        assert_eq!(progress, Progress::Idle, "{:?} {:x?}", env.violations, env.faults);
+        assert_eq!((queue.rptr(), env.violations.len(), env.word(RING + 4)), (28, 0, 15));
+        // One half is there, of the other nothing.
+        assert_eq!(env.get(dst + first, 16), [0xaa; 16]);
+        assert_eq!(env.get(dst + (first ^ 0x1_0000) + 0x8000, 16), [0; 16]);
+    }
+    // A fill from its own count on: of 128 KiB, then of 16 bytes.
+    let mut env = Plain::default();
+    env.map(RING, 0x3_0000);
+    let fill = [0x8000_000b, RING as u32 + 16, (RING >> 32) as u32, 15, 0x1_ffff];
+    let (queue, progress) = sdma(&mut env, SdmaVersion::V6_0, &fill);
+    assert_eq!(progress, Progress::Idle, "{:?} {:x?}", env.violations, env.faults);
+    assert_eq!((queue.rptr(), env.violations.len()), (20, 0));
+    assert_eq!((env.word(RING + 0x1_000c), env.word(RING + 0x1_0010)), (15, 0));
 }
 
 proptest! {

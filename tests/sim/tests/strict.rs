@@ -194,6 +194,38 @@ fn dequeuing_ends_a_queue() {
 }
 
 #[test]
+fn a_queue_whose_packet_takes_itself_away_leaves_the_others() {
+    let mut d = Driver::new("navi31");
+    d.boot();
+    d.sdma_queue_of(0, VA + 0x5000, 0x1000);
+    d.sdma_queue_of(1, VA + 0x6000, 0x1000);
+    let cntl = d.gpu.register("SDMA0_QUEUE0_RB_CNTL").unwrap();
+    let fence = [5, (VA + 0x3000) as u32, (VA >> 32) as u32, 0x1234];
+    // SRBM_WRITE, all bytes enabled.
+    d.vram(HEAP + 0x5000, &words(&[0xf000_000e, cntl, 0]));
+    d.vram(HEAP + 0x6000, &words(&fence));
+    d.hdp();
+    d.ring(512, 12);
+    d.gpu.advance_us(100);
+    assert_eq!(rules(&d), []);
+    d.ring(514, 16);
+    d.gpu.advance_us(100);
+    assert_eq!(d.read(HEAP + 0x3000, 4), 0x1234u32.to_le_bytes());
+    d.ring(512, 12);
+    assert_eq!(rules(&d), [Rule::DoorbellBeforeActivation]);
+}
+
+#[test]
+fn a_write_pointer_without_sense_is_an_overrun_and_no_more() {
+    let mut d = Driver::new("navi31");
+    d.boot();
+    d.compute_queue(VA + 0x4000, 0x400);
+    d.ring(6, u64::MAX / 2);
+    d.vram(HEAP + 0x9000, &[0; 4]);
+    assert_eq!(rules(&d), [Rule::RingOverrun]);
+}
+
+#[test]
 fn firmware_is_checked() {
     let mut d = Driver::new("navi31");
     d.boot();

@@ -239,6 +239,15 @@ impl Regs<'_> {
         self.env.reg_addr(name).map_or(0, |addr| self.env.reg_read(addr))
     }
 
+    /// Bits 47:8 of an address; the second register has eight bits (`gc_11_0_0_sh_mask.h`).
+    fn address(&mut self, low: &str, high: &str) -> Result<u64, Stop> {
+        let (lo, hi) = (self.get(low), self.get(high));
+        if hi > 0xff {
+            return setup(format!("{high} is {hi:#x}: an address has 48 bits"));
+        }
+        Ok((u64::from(hi) << 32 | u64::from(lo)) << 8)
+    }
+
     fn launch(
         &mut self,
         config: &ComputeQueueConfig,
@@ -246,8 +255,7 @@ impl Regs<'_> {
         initiator: u32,
     ) -> Result<(Launch, u16), Stop> {
         let target = config.target;
-        let entry =
-            (u64::from(self.get("COMPUTE_PGM_HI")) << 32 | u64::from(self.get("COMPUTE_PGM_LO"))) << 8;
+        let entry = self.address("COMPUTE_PGM_LO", "COMPUTE_PGM_HI")?;
         if entry == 0 {
             return setup("COMPUTE_PGM_LO and _HI are zero");
         }
@@ -322,9 +330,8 @@ impl Regs<'_> {
     /// Private memory: base, and waves and bytes of each from COMPUTE_TMPRING_SIZE.
     fn scratch(&mut self, launch: &mut Launch) -> Result<(), Stop> {
         let ring = self.get("COMPUTE_TMPRING_SIZE");
-        let lo = self.get("COMPUTE_DISPATCH_SCRATCH_BASE_LO");
-        let hi = self.get("COMPUTE_DISPATCH_SCRATCH_BASE_HI");
-        launch.scratch_base = (u64::from(hi) << 32 | u64::from(lo)) << 8;
+        launch.scratch_base =
+            self.address("COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI")?;
         let (waves_low, waves_bits) = self.env.field("COMPUTE_TMPRING_SIZE", "WAVES").unwrap_or((0, 12));
         let (size_low, size_bits) = self.env.field("COMPUTE_TMPRING_SIZE", "WAVESIZE").unwrap_or((12, 15));
         let field = |low: u8, bits: u8| ring >> low & ((1u64 << bits) - 1) as u32;

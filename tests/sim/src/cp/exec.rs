@@ -8,6 +8,11 @@ use crate::env::{Env, Kind};
 use crate::isa::Target;
 use crate::violation::Rule;
 
+/// Bits of a register's dword address in a packet; bits 1:0 count too.
+const REGISTER: u32 = 0x3_ffff;
+/// Bytes that DMA_DATA moves at a time.
+const DMA_PART: usize = 64 << 10;
+
 fn addr(lo: u32, hi: u32) -> u64 {
     u64::from(hi) << 32 | u64::from(lo)
 }
@@ -145,9 +150,7 @@ impl ComputeQueue {
                 for (n, value) in p[3..].iter().enumerate() {
                     // Register addresses are in dwords; the mask of address bits 1:0 does not hold
                     // for them, so that reading them shifted back would be wrong.
-                    let step = if one_address { 0 } else { n as u32 };
-                    // What is beyond the last register is reported as unknown, whatever it wraps to.
-                    env.reg_write(p[1].wrapping_add(step), *value);
+                    env.reg_write(p[1] + if one_address { 0 } else { n as u32 }, *value);
                 }
             }
             1 | 2 | 5 => {
@@ -244,7 +247,7 @@ impl ComputeQueue {
         let value = match p[0] & 0xf {
             // A register or a performance counter.
             0 | 4 => {
-                let hi = if wide { env.reg_read(p[1].wrapping_add(1)) } else { 0 };
+                let hi = if wide { env.reg_read(p[1] + 1) } else { 0 };
                 addr(env.reg_read(p[1]), hi)
             }
             1 | 2 => {
@@ -263,7 +266,7 @@ impl ComputeQueue {
             0 | 4 => {
                 env.reg_write(p[3], value as u32);
                 if wide {
-                    env.reg_write(p[3].wrapping_add(1), (value >> 32) as u32);
+                    env.reg_write(p[3] + 1, (value >> 32) as u32);
                 }
             }
             1 | 2 | 5 => {
@@ -322,31 +325,42 @@ impl ComputeQueue {
                 p[0], p[5]
             ));
         }
-        let mut data = vec![0; bytes as usize];
-        match p[0] >> 29 & 3 {
-            0 | 3 => env.read(self.access(Kind::Read), src, &mut data)?,
-            2 => {
-                for (n, b) in data.iter_mut().enumerate() {
-                    *b = p[1].to_le_bytes()[n & 3];
-                }
-            }
-            other => return bad(format!("DMA_DATA at {at} from source {other}")),
+        let source = p[0] >> 29 & 3;
+        if source == 1 {
+            return bad(format!("DMA_DATA at {at} from source {source}"));
         }
-        env.write(self.access(Kind::Write), dst, &data)?;
-        env.spend_ns(bytes / 8);
+        // A part at a time: a packet may ask for 64 MiB, of which nothing need exist.
+        let mut data: Vec<u8> = p[1].to_le_bytes().repeat(DMA_PART / 4);
+        let mut done = 0;
+        while done < bytes {
+            let part = &mut data[..(bytes - done).min(DMA_PART as u64) as usize];
+            if source != 2 {
+                env.read(self.access(Kind::Read), src.wrapping_add(done), part)?;
+            }
+            env.write(self.access(Kind::Write), dst.wrapping_add(done), part)?;
+            env.spend_ns(part.len() as u64 / 8);
+            done += part.len() as u64;
+        }
         Ok(())
     }
 }
 
-fn check_reserved(form: &Form, p: &[u32], at: &str) -> Result<(), Stop> {
-    // Where a packet names a register, the low bits of its address count.
-    let register = match form.op {
-        0x37 => p[0] >> 8 & 0xf == 0,
-        0x3c => p[0] >> 4 & 3 == 0,
+/// Whether a body dword names a register, where it could be half of an address.
+fn names_register(op: u8, p: &[u32], n: usize) -> bool {
+    match (op, n) {
+        (0x37, 1) => p[0] >> 8 & 0xf == 0,
+        (0x3c, 1) => p[0] >> 4 & 3 == 0,
+        // The register that is waited on after another was written.
+        (0x3c, 2) => p[0] >> 4 & 0xf == 4,
+        (0x40, 1) => matches!(p[0] & 0xf, 0 | 4),
+        (0x40, 3) => matches!(p[0] >> 8 & 0xf, 0 | 4),
         _ => false,
-    };
+    }
+}
+
+fn check_reserved(form: &Form, p: &[u32], at: &str) -> Result<(), Stop> {
     for (n, (&mask, &value)) in form.masks.iter().zip(p).enumerate() {
-        let mask = if register && n == 1 { 0x3_ffff } else { mask };
+        let mask = if names_register(form.op, p, n) { REGISTER } else { mask };
         if value & !mask != 0 {
             return bad(format!(
                 "{} at {at}: body dword {n} is {value:#010x}, bits {:#010x} are reserved",
@@ -383,12 +397,12 @@ fn acquire_mem(p: &[u32], gfx9: bool, at: &str) -> Result<(), Stop> {
 
 fn set_regs(env: &mut dyn Env, p: &[u32], window: (u32, u32), form: &Form, at: &str) -> Result<(), Stop> {
     let count = p.len() as u32 - 1;
-    let first = window.0.saturating_add(p[0]);
-    if first.saturating_add(count) > window.1 {
+    let first = window.0 + p[0];
+    if first + count > window.1 {
         return bad(format!(
             "{} at {at}: registers {first:#x} to {:#x} are outside {:#x}..{:#x}",
             form.name,
-            first.saturating_add(count.saturating_sub(1)),
+            first + count - 1,
             window.0,
             window.1
         ));

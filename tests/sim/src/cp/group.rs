@@ -92,7 +92,7 @@ fn turn_of(
         }
         let Some(inst) = program.get(*at) else { return Ok(used) };
         *at += 1;
-        wave.pc = inst.pc + 4 * u64::from(inst.words);
+        wave.pc = inst.next();
         wave.execute(inst, ctx);
     }
     Ok(turn)

@@ -101,6 +101,11 @@ const SOURCE_SQ: u8 = 239;
 /// wave of the first compute unit (`kfd_int_process_v11.c`).
 const SQ_ILLEGAL_INST: [u32; 2] = [1 << 21, 2 << 6];
 
+/// Whether a ring lies within the 48 bits of a virtual address.
+pub(crate) fn ring_fits(va: u64, bytes: u64) -> bool {
+    va.checked_add(bytes).is_some_and(|end| end <= 1 << 48)
+}
+
 impl ComputeQueue {
     /// A queue as configured; nothing is fetched yet.
     pub fn new(config: ComputeQueueConfig) -> Self {
@@ -230,6 +235,12 @@ impl ComputeQueue {
         let c = &self.config;
         if !c.ring_dwords.is_power_of_two() || c.ring_dwords < 64 {
             return Err(format!("ring of {:#x} dwords is no power of two", c.ring_dwords));
+        }
+        if !ring_fits(c.ring_va, c.ring_dwords.saturating_mul(4)) {
+            return Err(format!(
+                "ring of {:#x} dwords at {:#x} reaches past 48 bits of address",
+                c.ring_dwords, c.ring_va
+            ));
         }
         if c.ring_va & 0xff != 0 {
             return Err(format!("ring base {:#x} is not 256-byte aligned", c.ring_va));

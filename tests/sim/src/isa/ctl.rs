@@ -33,6 +33,11 @@ pub(super) fn target(i: &Inst) -> u64 {
     i.pc.wrapping_add(4).wrapping_add_signed(i64::from(i.imm) * 4)
 }
 
+/// What the program counter makes of an address: its low two bits are always zero.
+pub(super) fn aligned(to: u64) -> u64 {
+    to & !3
+}
+
 /// Parts of a hardware register operand: id, offset, width.
 fn hwreg(i: &Inst) -> (u32, u32, u32) {
     let x = i.imm as u32;
@@ -84,15 +89,15 @@ pub(super) fn lookup(name: &str) -> Option<Exec> {
         "s_cbranch_vccnz" => ctl!(|w, i| w.branch(i, w.mask(operand::VCC) != 0)),
         "s_cbranch_execz" => ctl!(|w, i| w.branch(i, w.exec() == 0)),
         "s_cbranch_execnz" => ctl!(|w, i| w.branch(i, w.exec() != 0)),
-        "s_getpc_b64" => ctl!(|w, i| w.set_s64(i.d, i.pc + 4)),
-        "s_setpc_b64" => ctl!(|w, i| w.pc = w.scalar64(i.s[0], 0, false)),
+        "s_getpc_b64" => ctl!(|w, i| w.set_s64(i.d, i.next())),
+        "s_setpc_b64" => ctl!(|w, i| w.pc = aligned(w.scalar64(i.s[0], 0, false))),
         "s_swappc_b64" => ctl!(|w, i| {
-            let to = w.scalar64(i.s[0], 0, false);
-            w.set_s64(i.d, i.pc + 4);
+            let to = aligned(w.scalar64(i.s[0], 0, false));
+            w.set_s64(i.d, i.next());
             w.pc = to
         }),
         "s_call_b64" => ctl!(|w, i| {
-            w.set_s64(i.d, i.pc + 4);
+            w.set_s64(i.d, i.next());
             w.pc = target(i)
         }),
         "s_getreg_b32" => ctl!(|w, i| {

@@ -205,6 +205,13 @@ pub struct Inst {
     pub dual: Option<Box<Inst>>,
 }
 
+impl Inst {
+    /// Address of what follows.
+    pub(crate) fn next(&self) -> u64 {
+        self.pc.wrapping_add(4 * u64::from(self.words))
+    }
+}
+
 /// [`Inst::flags`]: globally coherent; atomics return the old value.
 pub(crate) const GLC: u8 = 1;
 /// [`Inst::flags`]: scratch uses its vector address.
@@ -244,7 +251,7 @@ impl Wave {
     /// Executes one instruction outside any workgroup, with VMID 0 and an LDS of one's own.
     pub fn step(&mut self, inst: &Inst, env: &mut dyn Env, lds: &mut [u8]) {
         let who = Access { hub: Hub::Gc, vmid: 0, client: 0, kind: Kind::Read };
-        self.pc = inst.pc.wrapping_add(4 * u64::from(inst.words));
+        self.pc = inst.next();
         self.execute(inst, &mut Ctx { env, who, lds, strayed: None });
     }
 }

@@ -100,7 +100,7 @@ impl Program {
                 if self.code.len() >= MAX_INSTRUCTIONS {
                     return Err(ProgramError::TooLong);
                 }
-                let next = pc + 4 * u64::from(inst.words);
+                let next = inst.next();
                 let name = inst.row.name;
                 let ends = matches!(name, "s_endpgm" | "s_branch" | "s_setpc_b64");
                 if name == "s_branch" || name.starts_with("s_cbranch") || name == "s_call_b64" {
@@ -109,7 +109,7 @@ impl Program {
                 if matches!(name, "s_swappc_b64" | "s_setpc_b64")
                     && let (Some(lo), Some(hi)) = (known.get(&inst.s[0]), known.get(&(inst.s[0] + 1)))
                 {
-                    todo.push(u64::from(*hi) << 32 | u64::from(*lo));
+                    todo.push(ctl::aligned(u64::from(*hi) << 32 | u64::from(*lo)));
                 }
                 track(&mut known, &inst);
                 self.at.insert(pc, self.code.len() as u32);
@@ -131,7 +131,7 @@ impl Program {
         loop {
             match decode(self.target, pc, &words[..have]) {
                 Err(e) if have < 3 && e.reason == "cut off" => {
-                    let va = pc + 4 * have as u64;
+                    let va = pc.wrapping_add(4 * have as u64);
                     words[have] = fetch(va).ok_or(ProgramError::Fault { va })?;
                     have += 1;
                 }
@@ -157,8 +157,8 @@ fn track(known: &mut Known, i: &Inst) {
     const CARRY: u16 = u16::MAX;
     match i.row.name {
         "s_getpc_b64" => {
-            known.insert(i.d, (i.pc + 4) as u32);
-            known.insert(i.d + 1, ((i.pc + 4) >> 32) as u32);
+            known.insert(i.d, i.next() as u32);
+            known.insert(i.d + 1, (i.next() >> 32) as u32);
         }
         "s_add_u32" | "s_addc_u32" | "s_add_co_u32" | "s_add_co_ci_u32" => {
             let with_carry = i.row.name.contains("addc") || i.row.name.contains("ci");

@@ -186,6 +186,12 @@ impl SdmaQueue {
         if !c.ring_bytes.is_power_of_two() || c.ring_bytes < 64 {
             return Err(format!("ring of {:#x} bytes is no power of two", c.ring_bytes));
         }
+        if !crate::cp::ring_fits(c.ring_va, c.ring_bytes) {
+            return Err(format!(
+                "ring of {:#x} bytes at {:#x} reaches past 48 bits of address",
+                c.ring_bytes, c.ring_va
+            ));
+        }
         if c.ring_va & 0xff != 0 {
             return Err(format!("ring base {:#x} is not 256-byte aligned", c.ring_va));
         }

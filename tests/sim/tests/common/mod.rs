@@ -331,7 +331,13 @@ impl Driver {
 
     /// SDMA0 queue 0 with its ring at `ring` and its read pointer on page 1; doorbell 512.
     pub(crate) fn sdma_queue(&self, ring: u64, bytes: u32) {
-        let p = "SDMA0_QUEUE0_";
+        self.sdma_queue_of(0, ring, bytes);
+    }
+
+    /// The same of another queue; doorbells are 2 apart.
+    pub(crate) fn sdma_queue_of(&self, queue: u32, ring: u64, bytes: u32) {
+        let p = format!("SDMA0_QUEUE{queue}_");
+        let report = VA + 0x1100 + 16 * u64::from(queue);
         let w = |n: &str, v: u64| self.w(&format!("{p}{n}"), v as u32);
         w("MINOR_PTR_UPDATE", 1);
         for n in ["RB_RPTR", "RB_RPTR_HI", "RB_WPTR", "RB_WPTR_HI"] {
@@ -339,9 +345,9 @@ impl Driver {
         }
         w("RB_BASE", ring >> 8);
         w("RB_BASE_HI", ring >> 40);
-        w("RB_RPTR_ADDR_LO", VA + 0x1100);
-        w("RB_RPTR_ADDR_HI", (VA + 0x1100) >> 32);
-        w("DOORBELL_OFFSET", 512 << 2);
+        w("RB_RPTR_ADDR_LO", report);
+        w("RB_RPTR_ADDR_HI", report >> 32);
+        w("DOORBELL_OFFSET", u64::from(512 + 2 * queue) << 2);
         w("DOORBELL", 1 << 28);
         w("MINOR_PTR_UPDATE", 0);
         let cntl = format!("{p}RB_CNTL");
