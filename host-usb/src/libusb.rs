@@ -9,15 +9,11 @@ use transfers::Transfers;
 
 mod transfers;
 
-/// Identities under which bridges are found: the patched and the open firmware, then ASMedia's own.
-const IDS: [(u16, u16); 6] = [
-    (0xadd1, 0x0001),
-    (0x174c, 0x2461),
-    (0x174c, 0x2462),
-    (0x174c, 0x2463),
-    (0x174c, 0x2464),
-    (0x174c, 0x246a),
-];
+/// Identity of bridges with the patched or the open firmware.
+const PATCHED: (u16, u16) = (0xadd1, 0x0001);
+/// Identities under which bridges are found: these, and ASMedia's own, which are disk enclosures as a rule.
+const IDS: [(u16, u16); 6] =
+    [PATCHED, (0x174c, 0x2461), (0x174c, 0x2462), (0x174c, 0x2463), (0x174c, 0x2464), (0x174c, 0x246a)];
 /// The interface of a bridge.
 const INTERFACE: u8 = 0;
 /// How often it is looked whether a device is there, where the system does not tell by itself.
@@ -62,6 +58,17 @@ fn error_of(error: rusb::Error, what: &str) -> UsbError {
         other => format!("{what}: {other}"),
     };
     UsbError::Refused(text)
+}
+
+/// Why an enclosure with ASMedia's own identity is not taken from its driver: it may have disks in use.
+fn disks(description: &Description) -> String {
+    let (vendor, product) = description.id;
+    format!(
+        "{vendor:04x}:{product:04x} at {place} has the identity of a disk enclosure, and the system's storage \
+         driver has it; if a GPU and no disk is behind it, take it from that driver first: echo -n \
+         {place}:1.0 | sudo tee /sys/bus/usb/devices/{place}:1.0/driver/unbind",
+        place = description.place
+    )
 }
 
 fn speed_of(speed: rusb::Speed) -> Speed {
@@ -192,7 +199,12 @@ pub fn wait_for(index: u32, timeout: Duration) -> Result<(), UsbError> {
     let told = rusb::has_hotplug()
         .then(|| rusb::HotplugBuilder::new().enumerate(false).register(&context, Box::new(Arrival)));
     loop {
-        if candidates(&context)?.len() > index as usize {
+        if let Some(device) = candidates(&context)?.get(index as usize) {
+            // The kernel tells of a device before udev has given the user his rights.
+            let rights = Instant::now() + ANSWERS;
+            while device.open().is_err_and(|e| e == rusb::Error::Access) && Instant::now() < rights {
+                std::thread::sleep(Duration::from_millis(100));
+            }
             return Ok(());
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -253,6 +265,9 @@ impl Port for LibusbPort {
         if !self.claimed {
             // Not every system has drivers that can be detached.
             if self.handle.kernel_driver_active(INTERFACE).unwrap_or(false) {
+                if self.description.id != PATCHED {
+                    return Err(UsbError::Refused(disks(&self.description)));
+                }
                 self.handle
                     .detach_kernel_driver(INTERFACE)
                     .map_err(|e| error_of(e, "taking the device from the system's driver"))?;
@@ -307,7 +322,7 @@ impl Port for LibusbPort {
     }
 
     fn reset(&mut self) -> Result<(), UsbError> {
-        self.claimed = false;
+        // libusb claims the interface again.
         match self.handle.reset() {
             // It came back as another device, or not at all.
             Err(rusb::Error::NotFound) => Err(UsbError::Gone),
@@ -354,6 +369,14 @@ impl Port for LibusbPort {
     }
 }
 
+/// What is left of an error on the way: the device goes back to the system's driver. Nobody is left to be told
+/// if that fails; [`Port::release`] tells.
+impl Drop for LibusbPort {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,6 +404,19 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert!(text(rusb::Error::Access).contains("/etc/udev/rules.d"));
         }
+        let description = Description {
+            place: "2-1".into(),
+            id: (0x174c, 0x2464),
+            manufacturer: String::new(),
+            product: String::new(),
+            serial: String::new(),
+            speed: Speed::Super,
+            settings: Vec::new(),
+        };
+        assert!(
+            disks(&description)
+                .contains("echo -n 2-1:1.0 | sudo tee /sys/bus/usb/devices/2-1:1.0/driver/unbind")
+        );
         assert!(text(rusb::Error::Busy).contains("another program"));
         assert_eq!(error_of(rusb::Error::NoDevice, "x"), UsbError::Gone);
         assert!(

@@ -3,7 +3,7 @@
 //! Every byte of a PCIe request is a command, so what stands in a register already is not written again,
 //! and what is posted goes out together with the read that follows it.
 
-use crate::controller::{self, BLOCKS_LEN, BLOCKS_SEEN, BLOCKS_XRAM, Controller, Firmware};
+use crate::controller::{self, BLOCKS_LEN, BLOCKS_SEEN, BLOCKS_XRAM, Controller, Firmware, LTSSM};
 use crate::error::UsbError;
 use crate::link::Link;
 use crate::tlp::{Completion, Request, pieces};
@@ -113,6 +113,8 @@ impl Patched {
             answers: Answers::Untried,
             next_block: 0,
         };
+        // Nothing is written to what does not answer a read: it may be somebody's disks.
+        bridge.xram_read(LTSSM, &mut [0])?;
         for (at, data) in INIT {
             bridge.post(at, data, false);
         }

@@ -36,7 +36,7 @@ struct Pending {
     data_at: usize,
     is_in: bool,
     /// Kept for the callback.
-    _note: Box<Note>,
+    _note: Arc<Note>,
 }
 
 /// The transfers of one device.
@@ -102,26 +102,26 @@ impl Transfers {
         };
         let length = i32::try_from(buffer.len())
             .map_err(|_| UsbError::Unsupported("transfer more than 2 GiB at once"))?;
-        let note = Box::new(Note { id, ended: Arc::clone(&self.ended) });
+        let note = Arc::new(Note { id, ended: Arc::clone(&self.ended) });
         // SAFETY: takes no pointers; the result is checked.
         let raw = unsafe { sys::libusb_alloc_transfer(0) };
         if raw.is_null() {
             return Err(UsbError::Refused("libusb has no memory for a transfer".into()));
         }
         let mut pending = Pending { transfer: raw, buffer, data_at, is_in, _note: note };
-        // SAFETY: `raw` is a fresh transfer. Buffer and note are heap memory of `pending`, which does not
-        // move when `pending` does, and is kept until the callback ran. The handle outlives `self`.
+        // SAFETY: `raw` is a fresh transfer, whose fields are written without a reference to it: it is zeroed,
+        // which is no callback. Buffer and note are heap memory of `pending`, which does not move when
+        // `pending` does, and is kept until the callback ran. The handle outlives `self`.
         let submitted = unsafe {
-            let t = &mut *raw;
-            t.dev_handle = self.handle.as_raw();
-            t.endpoint = endpoint;
-            t.transfer_type = kind;
+            (*raw).dev_handle = self.handle.as_raw();
+            (*raw).endpoint = endpoint;
+            (*raw).transfer_type = kind;
             // Deadlines are the caller's, who takes transfers back.
-            t.timeout = 0;
-            t.length = length;
-            t.buffer = pending.buffer.as_mut_ptr();
-            t.callback = ended;
-            t.user_data = std::ptr::from_ref::<Note>(&pending._note).cast_mut().cast::<c_void>();
+            (*raw).timeout = 0;
+            (*raw).length = length;
+            (*raw).buffer = pending.buffer.as_mut_ptr();
+            (*raw).callback = ended;
+            (*raw).user_data = Arc::as_ptr(&pending._note).cast_mut().cast::<c_void>();
             if stream > 0 {
                 sys::libusb_transfer_set_stream_id(raw, stream);
             }
@@ -168,13 +168,14 @@ impl Transfers {
             if let Some(completion) = self.pop() {
                 return Ok(Some(completion));
             }
+            // Also where there is no time left: what has ended is taken in.
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
             match self.handle.context().handle_events(Some(left)) {
                 Ok(()) | Err(rusb::Error::Interrupted) => {}
                 Err(e) => return Err(super::error_of(e, "waiting for transfers")),
+            }
+            if left.is_zero() {
+                return Ok(self.pop());
             }
         }
     }
