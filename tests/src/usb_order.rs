@@ -103,8 +103,8 @@ struct Row {
     in_boot: bool,
 }
 
-fn reference(gpu: &str) -> anyhow::Result<Vec<Row>> {
-    let bytes = crate::golden(&format!("{gpu}/boot_usb.jsonl"))?;
+fn reference(gpu: &str, trace: &str) -> anyhow::Result<Vec<Row>> {
+    let bytes = crate::golden(&format!("{gpu}/{trace}.jsonl"))?;
     let (mut rows, mut in_boot, mut ends) = (Vec::new(), true, false);
     for line in std::str::from_utf8(&bytes)?.lines() {
         let row: Value = serde_json::from_str(line)?;
@@ -126,13 +126,47 @@ fn reference(gpu: &str) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Compares the writes of a boot with the reference's.
+/// Configuration writes among what reached PCIe, in order: bus, offset, bytes, value.
+pub fn config_writes(record: &[Access]) -> Vec<(u8, u16, u8, u32)> {
+    let config = |a: &Access| match a.place {
+        Place::Config { bus, at } if a.write => Some((bus, at, a.len, a.value)),
+        _ => None,
+    };
+    record.iter().filter_map(config).collect()
+}
+
+/// Those of the reference where it configures what is behind the bridge (`setup_pci_bars` of `usb.json`).
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn reference_config_writes() -> anyhow::Result<Vec<(u8, u16, u8, u32)>> {
+    let all: Value = serde_json::from_slice(&crate::golden("usb.json")?)?;
+    let cases = all["unit"].as_array().context("unit")?;
+    let case = cases.iter().find(|c| c["name"] == "setup_pci_bars").context("setup_pci_bars")?;
+    let number = |v: &Value| {
+        let text = v.as_str().unwrap_or_default().trim_start_matches("0x");
+        u64::from_str_radix(text, 16).with_context(|| format!("{v}"))
+    };
+    let mut writes = Vec::new();
+    for tlp in case["tlps"].as_array().context("tlps")?.iter().filter(|t| t["data"].is_string()) {
+        let (address, enable) = (number(&tlp["addr"])?, number(&tlp["be"])? as u8);
+        let (first, len) = (enable.trailing_zeros(), enable.count_ones());
+        let value = number(&tlp["data"])? as u32 >> (8 * first) & u32::MAX >> (32 - 8 * len);
+        writes.push(((address >> 24) as u8, (address & 0xfff) as u16 + first as u16, len as u8, value));
+    }
+    Ok(writes)
+}
+
+/// Compares the writes of a boot with those of one of the reference's traces.
 ///
 /// # Errors
 /// A trace that cannot be read.
-pub fn judge(gpu: &str, ours: &[Write]) -> anyhow::Result<Verdict> {
-    let all = reference(gpu)?;
-    let names: BTreeMap<u64, &str> = all.iter().map(|r| (r.addr, r.name.as_str())).collect();
+pub fn judge(gpu: &str, trace: &str, ours: &[Write]) -> anyhow::Result<Verdict> {
+    let all = reference(gpu, trace)?;
+    // The longest trace names what the others do not write.
+    let longest_trace = reference(gpu, "boot_usb")?;
+    let names: BTreeMap<u64, &str> =
+        longest_trace.iter().chain(&all).map(|r| (r.addr, r.name.as_str())).collect();
     let theirs: Vec<&Row> = all.iter().filter(|r| r.in_boot).collect();
     let name_of = |addr: u64| names.get(&addr).map_or_else(|| format!("{addr:#x}"), |n| (*n).to_owned());
     let mut verdict = Verdict { total: theirs.len(), ..Verdict::default() };

@@ -283,18 +283,38 @@ fn faults_at_sampled_commands_end_in_an_error_or_are_overcome() {
     summary("usb-faults", checked, checked, 0);
 }
 
-/// What reaches PCIe against the reference's trace of the same boot: registers in order.
+/// What reaches PCIe against the reference's traces of the same boots: registers in order.
 #[test]
 fn registers_are_written_in_the_order_of_the_reference() {
-    for (gpu, same, total) in [("navi31", 316, 374), ("navi48", 331, 390)] {
+    for (gpu, boots) in [
+        ("navi31", [("boot_usb", 316, 374), ("warm_usb", 179, 230)]),
+        ("navi48", [("boot_usb", 331, 390), ("warm_usb", 184, 235)]),
+    ] {
         let bench = UsbBench::new(gpu);
-        let mut probe = bench.probe().unwrap();
-        bench.bridge.take_record();
-        bench.boot(&mut probe).unwrap();
-        let ours = amdev_tests::usb_order::writes(&bench.bridge.take_record());
-        let verdict = amdev_tests::usb_order::judge(gpu, &ours).unwrap();
-        println!("{gpu}: {verdict}");
-        assert!(verdict.unexplained.is_empty(), "{gpu}: {verdict}");
-        assert_eq!((verdict.same, verdict.total), (same, total), "{gpu}: {verdict}");
+        for (trace, same, total) in boots {
+            let mut probe = bench.probe().unwrap();
+            bench.bridge.take_record();
+            let report = bench.boot(&mut probe).unwrap();
+            let ours = amdev_tests::usb_order::writes(&bench.bridge.take_record());
+            let verdict = amdev_tests::usb_order::judge(gpu, trace, &ours).unwrap();
+            println!("{gpu}, {trace}: {verdict}");
+            assert!(verdict.unexplained.is_empty(), "{gpu}, {trace}: {verdict}");
+            assert_eq!((verdict.same, verdict.total), (same, total), "{gpu}, {trace}: {verdict}");
+            let sizes = amdev_tests::usb::sizes(&probe.device.bus);
+            let gpu = amdev_tests::usb::into_gpu(probe, &report).unwrap();
+            stop(amdev_core::runtime::Runtime::new(gpu, sizes).unwrap()).unwrap();
+        }
     }
+}
+
+#[test]
+fn configuration_space_is_written_in_the_order_of_the_reference() {
+    let bench = UsbBench::new("navi48");
+    bench.bridge.take_record();
+    let bus = bench.open().unwrap();
+    let ours = amdev_tests::usb_order::config_writes(&bench.bridge.take_record());
+    let theirs = amdev_tests::usb_order::reference_config_writes().unwrap();
+    assert_eq!(theirs.len(), 44);
+    assert_eq!(ours, theirs);
+    drop(bus);
 }
