@@ -72,6 +72,8 @@ pub enum Reason {
     MmhubOff,
     /// A VM fault is latched.
     FaultLatched {
+        /// The hub that has it.
+        hub: Hub,
         /// Raw fault status.
         status: u32,
     },
@@ -102,7 +104,9 @@ impl fmt::Display for Reason {
                 f.write_str("GFXHUB was still translating: the last process did not shut down")
             }
             Reason::MmhubOff => f.write_str("MMHUB was not translating any more"),
-            Reason::FaultLatched { status } => write!(f, "a VM fault was latched (status {status:#x})"),
+            Reason::FaultLatched { hub, status } => {
+                write!(f, "a VM fault was latched in the {hub} (status {status:#x})")
+            }
             Reason::QueueActive => f.write_str("a DMA queue was still active"),
             Reason::WarmFailed => f.write_str("the warm boot failed"),
         }
@@ -258,9 +262,11 @@ fn probe<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Reason, Error> {
     if gmc::is_context_on(cx, Hub::Gc)? {
         return Ok(Reason::ContextOn);
     }
-    let status = gmc::fault_status(cx, Hub::Gc)?;
-    if status != 0 {
-        return Ok(Reason::FaultLatched { status });
+    for hub in [Hub::Gc, Hub::Mm] {
+        let status = gmc::fault_status(cx, hub)?;
+        if status != 0 {
+            return Ok(Reason::FaultLatched { hub, status });
+        }
     }
     if !gmc::is_context_on(cx, Hub::Mm)? {
         return Ok(Reason::MmhubOff);
@@ -402,13 +408,20 @@ mod tests {
 
     #[test]
     fn the_state_of_a_gpu_is_read_from_its_registers() {
-        let table: [(&[(Reg, u32)], Reason); 8] = [
+        let table: [(&[(Reg, u32)], Reason); 9] = [
             (&[], Reason::LeftInOrder),
             (&[(r::SCRATCH_REG7, 0)], Reason::Untouched),
             (&[(r::SCRATCH_REG7, 0xa000_0006)], Reason::Untouched),
             (&[(r::SCRATCH_REG7, MAGIC + 1)], Reason::OtherLayout { version: LAYOUT_VERSION + 1 }),
             (&[(ra::hub::VM_CONTEXT_CNTL.gc[0], 1)], Reason::ContextOn),
-            (&[(r::GCVM_L2_PROTECTION_FAULT_STATUS, 0x10)], Reason::FaultLatched { status: 0x10 }),
+            (
+                &[(r::GCVM_L2_PROTECTION_FAULT_STATUS, 0x10)],
+                Reason::FaultLatched { hub: Hub::Gc, status: 0x10 },
+            ),
+            (
+                &[(r::MMVM_L2_PROTECTION_FAULT_STATUS, 0x20)],
+                Reason::FaultLatched { hub: Hub::Mm, status: 0x20 },
+            ),
             (&[(ra::hub::VM_CONTEXT_CNTL.mm[0], 0)], Reason::MmhubOff),
             (&[(ra::SDMA_QUEUE_RB_CNTL[1][0], 1)], Reason::QueueActive),
         ];

@@ -134,7 +134,7 @@ pub fn properties(ips: &IpList) -> Properties {
 ///
 /// [`Probe::open`] drops a bus that it fails on. A host whose bus must be released, or whose trace
 /// must be completed, lends it: `Probe::open(&mut bus)?.detach().on(bus)`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Found {
     device: Device<()>,
     ips: IpList,

@@ -5,7 +5,7 @@ mod allocations;
 mod config;
 pub mod doctor;
 mod iova;
-pub mod owner;
+pub use amdev_cli::owner;
 pub mod safety;
 mod shared;
 pub mod vfio;

@@ -106,13 +106,15 @@ impl Roots {
         found
     }
 
-    /// Whether the device sleeps: reading a register would wake it, or return nothing but ones.
-    pub fn sleeps(&self, address: &str) -> bool {
+    /// The state in which the device sleeps, if it does: reading a register would wake it, or return
+    /// nothing but ones.
+    pub fn sleeps(&self, address: &str) -> Option<String> {
         let dir = self.device(address);
-        let runtime = text(&dir.join("power/runtime_status"));
         let state = text(&dir.join("power_state"));
-        runtime.is_some_and(|s| s == "suspended" || s == "suspending")
-            || state.is_some_and(|s| s.starts_with("D3") || s == "D1" || s == "D2")
+        let runtime = text(&dir.join("power/runtime_status"));
+        state
+            .filter(|s| s.starts_with("D3") || s == "D1" || s == "D2")
+            .or(runtime.filter(|s| s == "suspended" || s == "suspending"))
     }
 }
 
@@ -217,18 +219,18 @@ mod tests {
     #[test]
     fn a_card_in_d3_or_runtime_suspend_sleeps() {
         let machine = Machine::new("sleep");
-        assert!(!machine.0.sleeps(ADDRESS));
+        assert_eq!(machine.0.sleeps(ADDRESS), None);
         for (file, value, sleeps) in [
-            ("power/runtime_status", "active", false),
-            ("power/runtime_status", "suspended", true),
-            ("power/runtime_status", "unsupported", false),
-            ("power_state", "D0", false),
-            ("power_state", "D3cold", true),
-            ("power_state", "D3hot", true),
-            ("power_state", "unknown", false),
+            ("power/runtime_status", "active", None),
+            ("power/runtime_status", "suspended", Some("suspended")),
+            ("power_state", "D3cold", Some("D3cold")),
+            ("power_state", "unknown", Some("suspended")),
+            ("power/runtime_status", "unsupported", None),
+            ("power_state", "D0", None),
+            ("power_state", "D3hot", Some("D3hot")),
         ] {
             machine.put(file, value);
-            assert_eq!(machine.0.sleeps(ADDRESS), sleeps, "{file} {value}");
+            assert_eq!(machine.0.sleeps(ADDRESS).as_deref(), sleeps, "{file} {value}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! did to the GPU at power-on. At closing VFIO resets the bus of a function that is alone on it, whatever
 //! user space does: the next boot of such a GPU is a cold one.
 
+mod amdgpu;
 mod bus;
 mod claim;
 mod device;
@@ -19,15 +20,17 @@ mod plan;
 mod record;
 mod sysfs;
 
+pub use amdgpu::AmdgpuError;
 pub use bus::VfioBus;
 pub use sysfs::{Function, Group, Sysfs};
 
-use crate::owner::{Owner, OwnerError};
+use crate::owner::{Key, Owner, OwnerError};
 use crate::safety::Refusal;
+use amdev_cli::beside;
 use amdev_cli::bus_session::BusSession;
 use amdev_cli::error::CliError;
 use amdev_cli::guard::Guarded;
-use amdev_cli::session::{Backend, Found, OpenOptions, Session};
+use amdev_cli::session::{Backend, Found, OpenOptions, Sample, Session};
 use amdev_cli::spec::{DeviceSpec, PciAddress};
 use std::io;
 
@@ -173,14 +176,8 @@ impl PciBackend {
     /// Opens a function; `force` takes it although it drives a screen or programs use it. From another
     /// owner it is never taken.
     pub fn open_bus(&self, address: PciAddress, force: bool) -> Result<VfioBus, OpenError> {
-        let function = self.sysfs.function(address).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => OpenError::NoSuchDevice,
-            _ => OpenError::Os { what: "reading sysfs", why: e },
-        })?;
-        if let Some(problem) = problem(&function) {
-            return Err(OpenError::Device(problem));
-        }
-        let owner = Owner::of_pci(&address.to_string())?;
+        let function = self.function(address)?;
+        let owner = Owner::of(&Key::pci(&address.to_string()))?;
         if !force {
             self.sysfs.roots().may_take(&address.to_string())?;
         }
@@ -205,7 +202,7 @@ impl PciBackend {
             return Some(problem);
         }
         let address = f.address.to_string();
-        if let Some(owner) = Owner::who_has_pci(&address) {
+        if let Some(owner) = Key::pci(&address).owner() {
             return Some(OwnerError::Taken { device: format!("pci:{address}"), owner }.to_string());
         }
         let may = self.sysfs.roots().may_take(&address).map_err(OpenError::from);
@@ -213,11 +210,48 @@ impl PciBackend {
         may.and_then(|()| Ok(plan::plan(&self.sysfs, f).map(drop)?)).err().map(|e| e.to_string())
     }
 
+    /// Measures. What sleeps is left asleep, and what a driver has, with it: the driver is asked.
+    fn sample(&self, address: PciAddress, options: &OpenOptions) -> anyhow::Result<Sample> {
+        let spec = DeviceSpec::Pci(address);
+        let failed = |e: &dyn std::fmt::Display| CliError::Device(format!("{spec}: {e}"));
+        let function = self.function(address).map_err(|e| failed(&e))?;
+        if let Some(state) = self.sysfs.roots().sleeps(&address.to_string()) {
+            return Ok(Sample::Asleep(state));
+        }
+        let key = Key::pci(&address.to_string());
+        match function.driver.as_deref() {
+            Some(amdgpu::AMDGPU) if key.owner().is_none() => {
+                let report = amdgpu::sample(&self.sysfs, address);
+                Ok(Sample::Report(report.map_err(|e| failed(&e))?))
+            }
+            Some(driver) if driver != plan::VFIO_PCI && key.owner().is_none() => {
+                Err(failed(&format!("its driver is {driver}, which measures nothing")).into())
+            }
+            _ => beside::sample(&key, |look| {
+                let bus =
+                    self.reaches_memory(&function).and_then(|()| VfioBus::open(&self.sysfs, function, look));
+                session(&spec, bus, options)
+            }),
+        }
+    }
+
+    /// A function that can be driven.
+    fn function(&self, address: PciAddress) -> Result<Function, OpenError> {
+        let function = self.sysfs.function(address).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => OpenError::NoSuchDevice,
+            _ => OpenError::Os { what: "reading sysfs", why: e },
+        })?;
+        match problem(&function) {
+            Some(problem) => Err(OpenError::Device(problem)),
+            None => Ok(function),
+        }
+    }
+
     /// Gives a function that was left with vfio-pci back; what was done, in a few words. No process may
     /// have it open.
     pub fn release(&self, address: PciAddress) -> Result<&'static str, OpenError> {
         let function = self.sysfs.function(address).map_err(|_| OpenError::NoSuchDevice)?;
-        let _owner = Owner::of_pci(&address.to_string())?;
+        let _owner = Owner::of(&Key::pci(&address.to_string()))?;
         claim::release(&self.sysfs, &function)
     }
 }
@@ -234,6 +268,15 @@ fn problem(function: &Function) -> Option<String> {
     } else {
         format!("{vendor:04x}:{device:04x} of class {class:06x} is no GPU of AMD's")
     })
+}
+
+fn session(
+    spec: &DeviceSpec,
+    bus: Result<VfioBus, OpenError>,
+    options: &OpenOptions,
+) -> anyhow::Result<Box<dyn Session>> {
+    let bus = bus.map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
+    Ok(Box::new(BusSession::new(Guarded::new(bus), spec.to_string(), options)?))
 }
 
 impl Backend for PciBackend {
@@ -265,13 +308,16 @@ impl Backend for PciBackend {
         Some(done.map_err(|e| CliError::Device(format!("{spec}: {e}")).into()))
     }
 
+    fn smi(&self, spec: &DeviceSpec, options: &OpenOptions) -> Option<anyhow::Result<Sample>> {
+        let DeviceSpec::Pci(address) = spec else { return None };
+        Some(self.sample(*address, options))
+    }
+
     fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>> {
         let DeviceSpec::Pci(address) = spec else {
             return Err(CliError::Device(format!("{spec} is not a PCI device")).into());
         };
-        let bus = self.open_bus(*address, options.force);
-        let bus = bus.map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
-        Ok(Box::new(BusSession::new(Guarded::new(bus), spec.to_string(), options)?))
+        session(spec, self.open_bus(*address, options.force), options)
     }
 }
 
@@ -347,7 +393,7 @@ mod tests {
         std::fs::create_dir(tree.path("proc/4711/fd")).unwrap();
         std::os::unix::fs::symlink("/dev/dri/card1", tree.path("proc/4711/fd/3")).unwrap();
         refused("blender (4711)");
-        let owner = Owner::of_pci(&address).unwrap();
+        let owner = Owner::of(&Key::pci(&address)).unwrap();
         for force in [false, true] {
             let (opened, listed) = told(force);
             assert!(opened.contains("is in use by process") && opened == listed, "{opened}, {listed}");
@@ -357,7 +403,39 @@ mod tests {
         drop(owner);
         taken("by force");
         assert_eq!(tree.read("sys/bus/pci/drivers/amdgpu/unbind"), format!("{address}\n"));
-        assert_eq!(Owner::who_has_pci(&address), None, "who fails to open it does not keep it");
+        assert_eq!(Key::pci(&address).owner(), None, "who fails to open it does not keep it");
+    }
+
+    #[test]
+    fn smi_leaves_a_gpu_asleep_and_with_its_driver() {
+        let address = format!("{:04x}:04:00.0", std::process::id() & 0xffff);
+        let tree = Tree::new();
+        tree.function(&address, (0x1002, 0x744c), 0x03_0000, "amdgpu", "5");
+        let dir = format!("sys/bus/pci/devices/{address}");
+        let backend = PciBackend { sysfs: tree.sysfs() };
+        let spec: DeviceSpec = format!("pci:{address}").parse().unwrap();
+        let sample = || backend.smi(&spec, &OpenOptions::default()).unwrap();
+        let mut table = [0; 120];
+        table[2..4].copy_from_slice(&[1, 3]);
+        table[22..24].copy_from_slice(&73u16.to_le_bytes());
+        std::fs::write(tree.path(&format!("{dir}/gpu_metrics")), table).unwrap();
+        let Sample::Report(report) = sample().unwrap() else { panic!("it does not sleep") };
+        assert_eq!(report.power_w, 73);
+        tree.write(&format!("{dir}/power_state"), "D3cold\n");
+        let Sample::Asleep(state) = sample().unwrap() else { panic!("it sleeps") };
+        assert_eq!(state, "D3cold");
+        tree.write(&format!("{dir}/power_state"), "D0\n");
+        std::fs::remove_file(tree.path(&format!("{dir}/driver"))).unwrap();
+        std::os::unix::fs::symlink("../../drivers/radeon", tree.path(&format!("{dir}/driver"))).unwrap();
+        let other = sample().unwrap_err().to_string();
+        assert!(other.contains("its driver is radeon"), "{other}");
+        // An owner that says nothing is named, and not pushed aside.
+        let owner = Owner::of(&Key::pci(&address)).unwrap();
+        let silent = sample().unwrap_err().to_string();
+        let me = format!("process {}", std::process::id());
+        assert!(silent.contains(&me) && silent.contains("did not answer within 5 s"), "{silent}");
+        drop(owner);
+        assert_eq!(tree.read(&format!("{dir}/driver_override")), "(null)\n", "nothing is touched");
     }
 
     #[test]

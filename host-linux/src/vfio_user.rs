@@ -13,16 +13,28 @@ mod wire;
 pub use bus::VfioUserBus;
 pub use client::Failure;
 
-use crate::owner::Owner;
+use crate::owner::{Key, Owner};
+use amdev_cli::beside;
 use amdev_cli::bus_session::BusSession;
 use amdev_cli::error::CliError;
 use amdev_cli::guard::Guarded;
-use amdev_cli::session::{Backend, Found, OpenOptions, Session};
+use amdev_cli::session::{Backend, Found, OpenOptions, Sample, Session};
 use amdev_cli::spec::DeviceSpec;
+use std::path::Path;
 
 /// Devices served over vfio-user sockets. None is listed: a socket can be anywhere.
 #[derive(Debug, Default)]
 pub struct VfioUserBackend;
+
+fn session(
+    spec: &DeviceSpec,
+    path: &Path,
+    owner: Option<Owner>,
+    options: &OpenOptions,
+) -> anyhow::Result<Box<dyn Session>> {
+    let bus = VfioUserBus::open(path).map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
+    Ok(Box::new(BusSession::new(Guarded::new(bus.owned_by(owner)), spec.to_string(), options)?))
+}
 
 impl Backend for VfioUserBackend {
     fn serves(&self, spec: &DeviceSpec) -> bool {
@@ -39,11 +51,16 @@ impl Backend for VfioUserBackend {
         };
         // A server takes one client at a time, and would let this one wait.
         let owner = match path.exists() {
-            true => Some(Owner::of_socket(path).map_err(|e| CliError::Device(e.to_string()))?),
+            true => Some(Key::socket(path).and_then(|key| Owner::of(&key))),
             false => None,
         };
-        let bus =
-            VfioUserBus::open(path).map_err(|e| CliError::Device(format!("{spec}: {e}")))?.owned_by(owner);
-        Ok(Box::new(BusSession::new(Guarded::new(bus), spec.to_string(), options)?))
+        let owner = owner.transpose().map_err(|e| CliError::Device(e.to_string()))?;
+        session(spec, path, owner, options)
+    }
+
+    fn smi(&self, spec: &DeviceSpec, options: &OpenOptions) -> Option<anyhow::Result<Sample>> {
+        let DeviceSpec::VfioUser(path) = spec else { return None };
+        let key = Key::socket(path).map_err(|e| CliError::Device(e.to_string()).into());
+        Some(key.and_then(|key| beside::sample(&key, |look| session(spec, path, Some(look), options))))
     }
 }

@@ -38,6 +38,18 @@ impl Served {
         serde_json::from_slice(&out.stdout).unwrap()
     }
 
+    /// So many samples, as `smi --watch` has them.
+    fn watch(&self, count: usize) -> Vec<Value> {
+        let number = count.to_string();
+        let args = ["--json", "smi", "--watch", "--count", &number, "--interval", "0.05"];
+        let out = self.amdev(&args).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out));
+        let lines: Vec<Value> =
+            out.stdout.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect();
+        assert_eq!(lines.len(), count, "{}", text(&out));
+        lines
+    }
+
     /// Whether the device has an owner: its lock is one of the system's sockets (see `owner.rs`). To take
     /// the lock, or to connect to it, would be in the way of who comes for it.
     fn is_owned(&self) -> bool {
@@ -111,14 +123,20 @@ fn a_device_at_work_is_refused_to_a_second_process_which_is_told_who_has_it() {
     let served = Served::new("owner", "navi31,delays=off");
     assert!(!served.is_owned(), "nobody has it yet");
     let child = served.at_work();
-    for command in ["demo", "boot", "smi"] {
+    for command in ["demo", "boot", "regs read SCRATCH_REG7"] {
         let start = Instant::now();
-        let out = served.amdev(&[command]).output().unwrap();
+        let out = served.amdev(&command.split(' ').collect::<Vec<_>>()).output().unwrap();
         assert_eq!(out.status.code(), Some(3), "{command}: {}", text(&out));
         let owner = format!("in use by process {} (amdev)", child.id());
         assert!(text(&out).contains(&owner), "{command}: {}", text(&out));
         assert!(start.elapsed() < Duration::from_secs(4), "{command}: at once, not after a timeout");
     }
+    // To measure is no use of it that the owner would mind: it does so itself.
+    let smi = served.json(&["smi"]);
+    assert_eq!((&smi["measured"], &smi["power_limit_w"]), (&"owner".into(), &303.into()), "{smi}");
+    assert!(smi["levels_mhz"][0].as_array().unwrap().len() > 1, "the owner knows the levels: {smi}");
+    let watched = served.watch(3);
+    assert!(watched.iter().all(|s| s["measured"] == "owner"), "{watched:?}");
     // However the owner ends, nothing of it is left.
     send(&child, Signal::KILL);
     child.wait_with_output().unwrap();
@@ -138,15 +156,51 @@ fn measurements_need_a_booted_device_and_change_nothing() {
     for (key, value) in [("edge_c", 41), ("hotspot_c", 46), ("power_w", 21), ("power_limit_w", 303)] {
         assert_eq!(smi[key], value, "{smi}");
     }
-    let out =
-        served.amdev(&["--json", "smi", "--watch", "--count", "3", "--interval", "0.05"]).output().unwrap();
-    let lines: Vec<Value> =
-        out.stdout.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect();
-    assert_eq!(lines.len(), 3, "{}", text(&out));
+    let lines = served.watch(3);
     assert!(lines.windows(2).all(|w| w[0]["counter"].as_u64() < w[1]["counter"].as_u64()), "{lines:?}");
     assert_eq!(served.json(&["boot"])["path"], "warm");
     let shown = text(&served.amdev(&["smi"]).output().unwrap());
     for word in ["graphics clock", "MHz", "21 W of 303 W", "41 C, 46 C"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
+}
+
+#[test]
+fn smi_answers_while_a_kernel_runs_and_its_watching_hinders_nobody() {
+    let served = Served::new("beside", "navi31,delays=off,fault=hang:compute");
+    served.json(&["boot"]);
+    // Watches from before the others come, without owning the device.
+    let watch = served.amdev(&["--json", "smi", "--watch", "--interval", "0.02"]).spawn().unwrap();
+    let trace = served.0.with_extension("jsonl");
+    let start = Instant::now();
+    let args = ["--timeout", "3", "--trace", trace.to_str().unwrap(), "demo"];
+    let demo = served.amdev(&args).spawn().unwrap();
+    // The kernel never ends; its process waits for it and answers all the same.
+    while !served.is_owned() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the demo does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut slowest = Duration::ZERO;
+    let mut heard = 0;
+    while served.is_owned() && heard < 20 {
+        let asked = Instant::now();
+        let smi = served.json(&["smi"]);
+        if smi["measured"] == "owner" {
+            heard += 1;
+            slowest = slowest.max(asked.elapsed());
+        }
+    }
+    assert_eq!(heard, 20, "samples while the demo has the device");
+    let out = demo.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out));
+    assert!(text(&out).contains("did not end within"), "{}", text(&out));
+    println!("slowest of {heard} samples beside a kernel that hangs: {slowest:?}");
+    // What the owner did for others stands in its trace, in the order in which it was done.
+    let traced = std::fs::read_to_string(&trace).unwrap();
+    std::fs::remove_file(&trace).unwrap();
+    let asked = traced.lines().filter(|l| l.contains("C2PMSG_66") && l.contains("\"w\"")).count();
+    assert!(asked > 4 * heard, "{asked} messages to the SMU in the trace");
+    send(&watch, Signal::INT);
+    let out = watch.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out));
 }

@@ -10,20 +10,42 @@ use amdev_cli::bus_session::BusSession;
 use amdev_cli::checks::{Check, State};
 use amdev_cli::error::CliError;
 use amdev_cli::guard::Guarded;
+#[cfg(all(feature = "libusb", target_os = "linux"))]
+use amdev_cli::session::Sample;
 use amdev_cli::session::{Backend, Found, OpenOptions, Scanned, Session};
 use amdev_cli::spec::DeviceSpec;
 
-/// A session over a port.
-///
-/// # Errors
-/// What the bridge, or what is behind it, does not do.
-pub fn session(
-    port: Box<dyn Port>,
+/// A session over a bus.
+fn session(
+    bus: Result<UsbBus, UsbError>,
     spec: &DeviceSpec,
     options: &OpenOptions,
 ) -> anyhow::Result<Box<dyn Session>> {
-    let bus = bus(port).map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
+    let bus = bus.map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
     Ok(Box::new(BusSession::new(Guarded::new(bus), spec.to_string(), options)?))
+}
+
+/// Opens a port for a session, which this process alone has; on Linux others learn who that is, and can ask it
+/// what the GPU measures.
+#[cfg(all(feature = "libusb", target_os = "linux"))]
+fn owned(
+    port: crate::libusb::LibusbPort,
+    spec: &DeviceSpec,
+    options: &OpenOptions,
+) -> anyhow::Result<Box<dyn Session>> {
+    use amdev_cli::owner::{Key, Owner};
+    let owner = Owner::of(&Key::usb(&port.description().place));
+    let owner = owner.map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
+    session(bus(Box::new(port)).map(|bus| bus.owned_by(Some(owner))), spec, options)
+}
+
+#[cfg(all(feature = "libusb", not(target_os = "linux")))]
+fn owned(
+    port: crate::libusb::LibusbPort,
+    spec: &DeviceSpec,
+    options: &OpenOptions,
+) -> anyhow::Result<Box<dyn Session>> {
+    session(bus(Box::new(port)), spec, options)
 }
 
 /// Recognises the bridge and configures what is behind it.
@@ -113,8 +135,16 @@ impl Backend for SimUsbBackend {
     }
 
     fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>> {
-        session(SimUsbBackend::port(spec, options)?, spec, options)
+        session(bus(SimUsbBackend::port(spec, options)?), spec, options)
     }
+}
+
+#[cfg(feature = "libusb")]
+fn port(spec: &DeviceSpec) -> anyhow::Result<crate::libusb::LibusbPort> {
+    let DeviceSpec::Usb(index) = spec else {
+        return Err(CliError::Device(format!("{spec} is no USB bridge")).into());
+    };
+    Ok(crate::libusb::open(*index).map_err(|e| CliError::Device(format!("{spec}: {e}")))?)
 }
 
 /// Bridges on this machine's USB ports.
@@ -186,12 +216,25 @@ impl Backend for UsbBackend {
         Ok(crate::libusb::wait_for(*index, timeout).map_err(|e| CliError::Device(e.to_string()))?)
     }
 
-    fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>> {
-        let DeviceSpec::Usb(index) = spec else {
-            return Err(CliError::Device(format!("{spec} is no USB bridge")).into());
+    #[cfg(target_os = "linux")]
+    fn smi(&self, spec: &DeviceSpec, options: &OpenOptions) -> Option<anyhow::Result<Sample>> {
+        use amdev_cli::owner::Key;
+        if !self.serves(spec) {
+            return None;
+        }
+        // Opened only: the interface stays with who has it.
+        let port = match port(spec) {
+            Ok(port) => port,
+            Err(e) => return Some(Err(e)),
         };
-        let port = crate::libusb::open(*index).map_err(|e| CliError::Device(format!("{spec}: {e}")))?;
-        session(Box::new(port), spec, options)
+        let key = Key::usb(&port.description().place);
+        Some(amdev_cli::beside::sample(&key, |look| {
+            session(bus(Box::new(port)).map(|bus| bus.owned_by(Some(look))), spec, options)
+        }))
+    }
+
+    fn open(&self, spec: &DeviceSpec, options: &OpenOptions) -> anyhow::Result<Box<dyn Session>> {
+        owned(port(spec)?, spec, options)
     }
 }
 

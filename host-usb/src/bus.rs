@@ -41,6 +41,9 @@ pub struct UsbBus {
     doorbells: HashMap<u64, u32>,
     failed: Option<BusError>,
     is_simulated: bool,
+    /// Held as long as the port is: to be dropped last.
+    #[cfg(target_os = "linux")]
+    owner: Option<amdev_cli::owner::Owner>,
 }
 
 impl UsbBus {
@@ -63,7 +66,16 @@ impl UsbBus {
             doorbells: HashMap::new(),
             failed: None,
             is_simulated,
+            #[cfg(target_os = "linux")]
+            owner: None,
         })
+    }
+
+    /// Keeps the lock on the bridge as long as its port.
+    #[cfg(target_os = "linux")]
+    pub fn owned_by(mut self, owner: Option<amdev_cli::owner::Owner>) -> Self {
+        self.owner = owner;
+        self
     }
 
     /// The bridge.
@@ -364,6 +376,16 @@ impl HostBus for UsbBus {
         let queues_in_page = self.controller.firmware() == Firmware::Patched;
         let bell = (self.controller.firmware() == Firmware::Custom).then_some(BELL);
         Sizes { bell, ..Sizes::usb(BLOCKS_LEN, BLOCKS_SEEN, QUEUE_RESERVED, queues_in_page) }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn may_be_asked(&self) -> bool {
+        self.owner.as_ref().is_some_and(amdev_cli::owner::Owner::may_be_asked)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn asked(&mut self) -> Option<Box<dyn std::io::Write>> {
+        Some(Box::new(self.owner.as_ref()?.asked()?))
     }
 
     fn usb_counts(&self) -> Option<UsbCounts> {

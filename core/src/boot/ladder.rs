@@ -9,7 +9,7 @@
 
 use crate::bus::{Bus, BusError};
 use crate::error::Error;
-use crate::ip::{Cx, Hub, Stage, gfx, gmc, sdma, smu};
+use crate::ip::{Cx, Stage, gfx, gmc, sdma, smu};
 use core::fmt;
 
 /// A rung of the ladder.
@@ -98,15 +98,15 @@ impl fmt::Display for Ladder {
     }
 }
 
-/// Takes down what the last process left on: DMA queues, compute queues, GFXHUB's translation and a
-/// latched fault.
+/// Takes down what the last process left on: DMA queues, compute queues, GFXHUB's translation and
+/// latched faults.
 pub(super) async fn reset_queues<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     cx.enter(Stage::Queue).await;
     sdma::attach(cx)?;
     gfx::attach(cx)?;
     sdma::fini(cx).await?;
     gfx::fini(cx).await?;
-    gmc::clear_fault(cx, Hub::Gc)
+    gmc::clear_faults(cx)
 }
 
 /// Resets the engines that queues run on, whatever the queues do.
@@ -116,7 +116,7 @@ pub(super) async fn reset_mec<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
     sdma::soft_reset(cx, [true; 2]).await?;
     cx.queues = Default::default();
     gfx::translation_off(cx)?;
-    gmc::clear_fault(cx, Hub::Gc)
+    gmc::clear_faults(cx)
 }
 
 /// The rungs that lose everything: the first that goes through ends it. True if one did. `sos` is

@@ -1,6 +1,70 @@
 //! What every decorator passes on unchanged, for decorators here and in hosts. The bus inside is
 //! their field `inner`.
 
+/// The windows of [`Mmio`](crate::bus::Mmio) as the inner bus has them: all of it but flush and fence.
+#[macro_export]
+macro_rules! delegate_windows {
+    () => {
+        fn window_len(&self, window: $crate::bus::Window) -> u64 {
+            self.inner.window_len(window)
+        }
+        fn read32(&mut self, window: $crate::bus::Window, offset: u64) -> Result<u32, $crate::bus::BusError> {
+            self.inner.read32(window, offset)
+        }
+        fn write32(
+            &mut self,
+            window: $crate::bus::Window,
+            offset: u64,
+            value: u32,
+        ) -> Result<(), $crate::bus::BusError> {
+            self.inner.write32(window, offset, value)
+        }
+        fn read64(&mut self, window: $crate::bus::Window, offset: u64) -> Result<u64, $crate::bus::BusError> {
+            self.inner.read64(window, offset)
+        }
+        fn write64(
+            &mut self,
+            window: $crate::bus::Window,
+            offset: u64,
+            value: u64,
+        ) -> Result<(), $crate::bus::BusError> {
+            self.inner.write64(window, offset, value)
+        }
+        fn read_bulk(
+            &mut self,
+            window: $crate::bus::Window,
+            offset: u64,
+            buf: &mut [u8],
+        ) -> Result<(), $crate::bus::BusError> {
+            self.inner.read_bulk(window, offset, buf)
+        }
+        fn write_bulk(
+            &mut self,
+            window: $crate::bus::Window,
+            offset: u64,
+            data: &[u8],
+        ) -> Result<(), $crate::bus::BusError> {
+            self.inner.write_bulk(window, offset, data)
+        }
+        fn zero(
+            &mut self,
+            window: $crate::bus::Window,
+            offset: u64,
+            len: u64,
+        ) -> Result<(), $crate::bus::BusError> {
+            self.inner.zero(window, offset, len)
+        }
+        fn read_group(
+            &mut self,
+            window: $crate::bus::Window,
+            offsets: &[u64],
+            out: &mut [u32],
+        ) -> Result<(), $crate::bus::BusError> {
+            self.inner.read_group(window, offsets, out)
+        }
+    };
+}
+
 /// [`Dma`](crate::bus::Dma) as the inner bus has it; `no_alloc` leaves out what makes and frees memory.
 #[macro_export]
 macro_rules! delegate_dma {

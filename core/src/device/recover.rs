@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::hang::QueueState;
 use crate::iface::{HwQueue, Iface as _, IfaceError, QueueKind};
-use crate::ip::{Cx, Hub, Stage, Until, gfx, gmc, sdma};
+use crate::ip::{Cx, Stage, Until, gfx, gmc, sdma};
 use crate::reg::r;
 
 /// How long the compute engine may take to come to rest after its reset.
@@ -59,9 +59,7 @@ async fn take_down<B: Bus>(cx: &mut Cx<'_, B>) -> Result<Rung, Error> {
         cx.wait_reg(r::CP_STAT, u32::MAX, Until::Equal(0), IDLE_US).await?;
     }
     sdma::init(cx).await?;
-    for hub in [Hub::Mm, Hub::Gc] {
-        gmc::clear_fault(cx, hub)?;
-    }
+    gmc::clear_faults(cx)?;
     Ok(rung)
 }
 

@@ -36,7 +36,7 @@ pub struct QueuesInUse {
 ///
 /// Made after discovery; nothing is written before a machine runs. What it holds is what the
 /// machines must remember between each other, and no copy of device state that can be read back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Device<B> {
     /// The bus.
     pub bus: B,

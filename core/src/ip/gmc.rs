@@ -342,6 +342,11 @@ pub fn clear_fault<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<(), Error
     Ok(())
 }
 
+/// [`clear_fault`] for both hubs.
+pub fn clear_faults<B: Bus>(device: &mut Device<B>) -> Result<(), Error> {
+    [Hub::Mm, Hub::Gc].into_iter().try_for_each(|hub| clear_fault(device, hub))
+}
+
 /// The fault that a hub has latched, if any. It is cleared, so that the next one can be seen.
 pub fn take_fault<B: Bus>(device: &mut Device<B>, hub: Hub) -> Result<Option<VmFault>, Error> {
     let hi = r::hub::VM_L2_PROTECTION_FAULT_ADDR_HI32[hub];

@@ -60,6 +60,7 @@ mod tests {
     use super::super::plan::plan;
     use super::super::{fake::Tree, record};
     use super::*;
+    use crate::owner::Key;
 
     fn guarded(owner: Option<&Owner>) -> (Tree, Guard) {
         let tree = Tree::new();
@@ -86,13 +87,13 @@ mod tests {
     #[test]
     fn the_device_has_its_owner_until_it_is_given_back() {
         let address = format!("fake:{}:03.0", std::process::id());
-        let owner = Owner::of_pci(&address).unwrap();
+        let owner = Owner::of(&Key::pci(&address)).unwrap();
         let (_tree, mut guard) = guarded(Some(&owner));
         drop(owner);
-        assert!(Owner::who_has_pci(&address).is_some());
+        assert!(Key::pci(&address).owner().is_some());
         drop(guard.0.stdin.take());
         guard.0.wait().unwrap();
-        assert_eq!(Owner::who_has_pci(&address), None);
+        assert_eq!(Key::pci(&address).owner(), None);
     }
 
     #[test]

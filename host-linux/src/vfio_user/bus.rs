@@ -367,6 +367,12 @@ impl HostBus for VfioUserBus {
     fn synthetic_firmware_allowed(&self) -> bool {
         true
     }
+    fn may_be_asked(&self) -> bool {
+        self.owner.as_ref().is_some_and(Owner::may_be_asked)
+    }
+    fn asked(&mut self) -> Option<Box<dyn std::io::Write>> {
+        Some(Box::new(self.owner.as_ref()?.asked()?))
+    }
     fn pci_id(&mut self) -> (u16, u8) {
         self.pci_id
     }

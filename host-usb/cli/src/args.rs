@@ -200,7 +200,10 @@ Examples:
   amdev --device vfio-user:/tmp/gpu.sock smi --watch
   amdev smi --watch --count 5 --json
 
-The device must have been booted by amdev; a simulated one is booted first. Nothing is set.")]
+The device must have been booted by amdev, or be driven by amdgpu; a simulated one is booted first.
+Nothing is set. Beside a process that has the device, that process is asked, which takes up to 5 s while
+it boots or resets. Between samples nobody is hindered from taking the device. One that sleeps is not
+woken: `asleep` is its state of power then.")]
     Smi(SmiArgs),
     /// Firmware images: what a GPU needs, what a directory has
     #[command(

@@ -9,11 +9,9 @@ use crate::session::{
 };
 use crate::trace_file::TraceFile;
 use amdev_core::boot;
-use amdev_core::bus::count::{Count, Counts};
-use amdev_core::bus::trace::Trace;
-use amdev_core::bus::window::SmallBar;
+use amdev_core::bus::count::Counts;
 use amdev_core::bus::{Bus, Mmio};
-use amdev_core::device::{Gpu, OpenError, Probe};
+use amdev_core::device::{Found, Gpu, OpenError, Probe};
 use amdev_core::discovery::MemSize;
 use amdev_core::iface::{AllocFlags, Buffer, Iface, QueueKind};
 use amdev_core::mm::{Block, VaRange};
@@ -25,6 +23,7 @@ mod firmware;
 mod group;
 mod look;
 mod program;
+mod serve;
 mod smi;
 mod stages;
 mod start;
@@ -34,6 +33,9 @@ use firmware::Firmware;
 pub(crate) use firmware::firmware_of;
 pub use group::BusGroup;
 use program::Loaded;
+#[cfg(target_os = "linux")]
+pub(crate) use serve::Answer;
+use serve::Watched;
 use stages::Stages;
 use start::{boot_failed, boot_report, resets, with_ladder};
 
@@ -73,6 +75,17 @@ pub trait HostBus: Bus {
         None
     }
 
+    /// Whether others can ask what the device measures, with [`HostBus::asked`].
+    fn may_be_asked(&self) -> bool {
+        false
+    }
+
+    /// Who wants to know what the device measures, if anybody does: the answer is written there. Never
+    /// waits.
+    fn asked(&mut self) -> Option<Box<dyn std::io::Write>> {
+        None
+    }
+
     /// Gives up what the host holds of the device: what can go wrong in it is told, unlike in a drop.
     fn close(self) -> anyhow::Result<()>
     where
@@ -84,10 +97,6 @@ pub trait HostBus: Bus {
     /// PCI device id and revision, which decide between variants of firmware.
     fn pci_id(&mut self) -> (u16, u8);
 }
-
-/// A device with everything that watches it. The trace stands next to the device: it shows what
-/// really goes over the bus, index registers for VRAM beyond a small BAR included.
-type Watched<B> = SmallBar<Count<Trace<B, TraceFile>>>;
 
 /// How far a device was brought.
 // One value of it lives for a whole command: its size does not matter.
@@ -106,6 +115,7 @@ enum State<B: HostBus> {
 /// An open device on a bus.
 pub struct BusSession<B: HostBus> {
     state: State<B>,
+    found: Option<Found>,
     device: String,
     options: OpenOptions,
     buffers: Vec<Option<Buffer>>,
@@ -121,7 +131,8 @@ impl<B: HostBus> BusSession<B> {
                 .map_err(|e| CliError::Usage(format!("--trace {}: {e}", path.display())))?,
         };
         Ok(BusSession {
-            state: State::Closed(SmallBar::new(Count::new(Trace::new(bus, trace)), 0)),
+            state: State::Closed(Watched::new(bus, trace)),
+            found: None,
             device,
             options: options.clone(),
             buffers: Vec::new(),
@@ -151,10 +162,11 @@ impl<B: HostBus> BusSession<B> {
             let State::Closed(bus) = std::mem::replace(&mut self.state, State::Lost) else {
                 return Err(Self::lost());
             };
+            self.found = Some(found.clone());
             let mut probe = found.on(bus);
             let vram_len = probe.device.layout.vram_len();
             probe.device.bus.set_vram_len(vram_len);
-            probe.device.bus.inner_mut().inner_mut().sink_mut().discovered(&probe.ips);
+            probe.device.bus.trace().discovered(&probe.ips);
             self.state = State::Found(probe);
         }
         match &mut self.state {
@@ -278,13 +290,12 @@ impl<B: HostBus> Session for BusSession<B> {
         let probe = self.probe()?;
         let mut fw = Firmware::find(probe, &open)?;
         if options.dry_run {
-            let bus = probe.device.bus.inner_mut().inner_mut();
-            if bus.inner().violations().is_none() {
+            if probe.device.bus.host().violations().is_none() {
                 return Err(dry_run_refused(&open_device));
             }
-            bus.sink_mut().collect_writes(&probe.ips);
+            probe.device.bus.trace().collect_writes(&probe.ips);
         }
-        let before = probe.device.bus.inner().counts();
+        let before = probe.device.bus.counts();
         let how =
             boot::Options { cold: options.cold, leave_clocks: open.leave_clocks, ..boot::Options::default() };
         let mut stages = Stages::new(progress);
@@ -293,8 +304,8 @@ impl<B: HostBus> Session for BusSession<B> {
             Err(e) => return Err(boot_failed(e, probe.ladder())),
         };
         let mut out = boot_report(&report, &fw, stages.finish());
-        out.counts = probe.device.bus.inner().counts().since(&before);
-        out.writes = probe.device.bus.inner_mut().inner_mut().sink_mut().take_writes();
+        out.counts = probe.device.bus.counts().since(&before);
+        out.writes = probe.device.bus.trace().take_writes();
         self.start(report.ready, virtual_range()?)?;
         // All since the device was opened: finding out what it is belongs to it.
         out.usb = self.usb_counts();
@@ -308,10 +319,11 @@ impl<B: HostBus> Session for BusSession<B> {
             anyhow::bail!("{} is not booted: there is nothing to shut down", self.device);
         };
         let mut gpu = runtime.into_iface();
-        let before = gpu.bus().inner().counts();
+        gpu.device().bus.stop_serving();
+        let before = gpu.bus().counts();
         let mut stages = Stages::new(progress);
         let done = gpu.fini(&mut |e| stages.event(e)).context("shutting the device down");
-        let counts = gpu.bus().inner().counts().since(&before);
+        let counts = gpu.bus().counts().since(&before);
         self.state = State::Found(gpu.into_probe());
         done?;
         Ok(BootReport {
@@ -330,10 +342,12 @@ impl<B: HostBus> Session for BusSession<B> {
             // A reset ends whatever runs: nothing is waited for.
             self.buffers.clear();
             self.loaded = None;
-            self.state = State::Found(runtime.into_iface().into_probe());
+            let mut probe = runtime.into_iface().into_probe();
+            probe.device.bus.stop_serving();
+            self.state = State::Found(probe);
         }
         let probe = self.probe()?;
-        let before = probe.device.bus.inner().counts();
+        let before = probe.device.bus.counts();
         let mut stages = Stages::new(progress);
         let done = probe.reset(&mut |e| stages.event(e));
         let ladder = probe.ladder();
@@ -348,7 +362,7 @@ impl<B: HostBus> Session for BusSession<B> {
             stages: stages.finish(),
             reset_done,
             resets: resets(&ladder),
-            counts: probe.device.bus.inner().counts().since(&before),
+            counts: probe.device.bus.counts().since(&before),
             ..BootReport::default()
         })
     }
@@ -455,15 +469,15 @@ impl<B: HostBus> Session for BusSession<B> {
     }
 
     fn counts(&self) -> Counts {
-        self.bus().map(|b| b.inner().counts()).unwrap_or_default()
+        self.bus().map(Watched::counts).unwrap_or_default()
     }
 
     fn usb_counts(&self) -> Option<UsbCounts> {
-        self.bus()?.inner().inner().inner().usb_counts()
+        self.bus()?.host().usb_counts()
     }
 
     fn violations(&mut self) -> Option<Vec<String>> {
-        self.bus()?.inner().inner().inner().violations()
+        self.bus()?.host().violations()
     }
 
     fn release(mut self: Box<Self>) -> anyhow::Result<()> {
@@ -473,6 +487,7 @@ impl<B: HostBus> Session for BusSession<B> {
             && let State::Running(runtime) = &mut self.state
         {
             // The next process shall find the device in order: it boots warm.
+            runtime.iface().device().bus.stop_serving();
             stopped = runtime.iface().fini(&mut |_| ()).context("shutting the device down");
         }
         let after = self.violations().unwrap_or_default();
@@ -485,7 +500,7 @@ impl<B: HostBus> Session for BusSession<B> {
             State::Running(runtime) => runtime.into_iface().into_probe().device.into_bus(),
             State::Lost => return stopped,
         };
-        let (bus, trace) = bus.into_inner().into_inner().into_parts();
+        let (bus, trace) = bus.into_parts();
         let (closed, written) = (bus.close(), trace.finish());
         stopped?;
         closed?;

@@ -1,7 +1,7 @@
 //! A bus that ends the work when the user, or the machine, asks for it.
 
 use crate::bus_session::HostBus;
-use amdev_core::bus::{Bus, BusError, Clock, Dma, Mmio, Window};
+use amdev_core::bus::{Bus, BusError, Clock, Dma, Mmio};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -75,33 +75,7 @@ impl<B> Guarded<B> {
 }
 
 impl<B: Mmio> Mmio for Guarded<B> {
-    fn window_len(&self, window: Window) -> u64 {
-        self.inner.window_len(window)
-    }
-    fn read32(&mut self, window: Window, offset: u64) -> Result<u32, BusError> {
-        self.inner.read32(window, offset)
-    }
-    fn write32(&mut self, window: Window, offset: u64, value: u32) -> Result<(), BusError> {
-        self.inner.write32(window, offset, value)
-    }
-    fn read64(&mut self, window: Window, offset: u64) -> Result<u64, BusError> {
-        self.inner.read64(window, offset)
-    }
-    fn write64(&mut self, window: Window, offset: u64, value: u64) -> Result<(), BusError> {
-        self.inner.write64(window, offset, value)
-    }
-    fn read_bulk(&mut self, window: Window, offset: u64, buf: &mut [u8]) -> Result<(), BusError> {
-        self.inner.read_bulk(window, offset, buf)
-    }
-    fn write_bulk(&mut self, window: Window, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        self.inner.write_bulk(window, offset, data)
-    }
-    fn zero(&mut self, window: Window, offset: u64, len: u64) -> Result<(), BusError> {
-        self.inner.zero(window, offset, len)
-    }
-    fn read_group(&mut self, window: Window, offsets: &[u64], out: &mut [u32]) -> Result<(), BusError> {
-        self.inner.read_group(window, offsets, out)
-    }
+    amdev_core::delegate_windows!();
     fn flush(&mut self) -> Result<(), BusError> {
         self.check()?;
         self.inner.flush()
@@ -144,6 +118,12 @@ impl<B: HostBus> HostBus for Guarded<B> {
     fn usb_counts(&self) -> Option<crate::session::UsbCounts> {
         self.inner.usb_counts()
     }
+    fn may_be_asked(&self) -> bool {
+        self.inner.may_be_asked()
+    }
+    fn asked(&mut self) -> Option<Box<dyn std::io::Write>> {
+        self.inner.asked()
+    }
     fn close(self) -> anyhow::Result<()> {
         self.inner.close()
     }
@@ -156,6 +136,7 @@ impl<B: HostBus> HostBus for Guarded<B> {
 mod tests {
     use super::*;
     use crate::sim::SimBus;
+    use amdev_core::bus::Window;
     use amdev_sim::{Config, SimGpu};
 
     #[test]

@@ -6,6 +6,8 @@
 
 pub mod args;
 pub mod argspec;
+#[cfg(target_os = "linux")]
+pub mod beside;
 pub mod bus_session;
 pub mod checks;
 pub mod cmd;
@@ -18,6 +20,8 @@ pub mod group;
 pub mod guard;
 pub mod kernels;
 pub mod output;
+#[cfg(target_os = "linux")]
+pub mod owner;
 pub mod packets;
 pub mod progress;
 pub mod regnames;
@@ -34,7 +38,7 @@ use error::{CliError, exit_code};
 use group::Group;
 use output::{Outcome, error_json, error_text};
 use progress::{Bars, Progress, Silent};
-use session::{Backend, OpenOptions, Session};
+use session::{Backend, OpenOptions, Sample, Session};
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -131,6 +135,18 @@ impl Context<'_> {
             timeout_s: self.global.timeout,
             leave_clocks: self.global.no_pin_clocks,
             force: self.global.force,
+        }
+    }
+
+    /// A sample of the device chosen, where that is not opened for long; its trace is of one.
+    fn smi(&self, traced: bool) -> Option<anyhow::Result<Sample>> {
+        let mut options = self.open_options("smi", false);
+        if !traced {
+            options.trace = None;
+        }
+        match self.backend() {
+            Ok(backend) => backend.smi(&self.global.device, &options),
+            Err(e) => Some(Err(e)),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::spec::DeviceSpec;
 use amdev_core::bus::count::Counts;
 use amdev_core::iface::QueueKind;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// What opening a device may need.
@@ -60,6 +60,13 @@ pub trait Backend {
     /// anybody. What was done, in a few words.
     fn give_back(&self, spec: &DeviceSpec) -> Option<anyhow::Result<String>> {
         let _ = spec;
+        None
+    }
+
+    /// Measures without taking the device from whoever has it, and without waking it; `None` if such
+    /// devices are simply opened.
+    fn smi(&self, spec: &DeviceSpec, options: &OpenOptions) -> Option<anyhow::Result<Sample>> {
+        let _ = (spec, options);
         None
     }
 
@@ -447,12 +454,36 @@ pub trait Session {
     }
 }
 
+/// Who has measured.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measured {
+    /// This process.
+    #[default]
+    Amdev,
+    /// The process that owns the device.
+    Owner,
+    /// Its kernel driver, amdgpu.
+    Amdgpu,
+}
+
+/// What `smi` finds.
+#[derive(Clone, Debug)]
+pub enum Sample {
+    /// What is measured.
+    Report(SmiReport),
+    /// The device sleeps, in this state of power (`D3cold`), and is left to.
+    Asleep(String),
+}
+
 /// A sample of what the power management measures.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SmiReport {
+    /// Who has measured.
+    pub measured: Measured,
     /// Version of its firmware, `78.135.0`.
     pub firmware: String,
-    /// Version of the firmware's interface.
+    /// Version of the firmware's interface; 0 if it is not known.
     pub interface: u32,
     /// The version that these numbers are known of.
     pub known_interface: u32,

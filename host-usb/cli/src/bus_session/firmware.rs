@@ -19,7 +19,7 @@ pub(super) struct Firmware {
 }
 
 pub(super) fn versions<B: HostBus>(probe: &mut Probe<Watched<B>>) -> anyhow::Result<Versions> {
-    let (device, revision) = probe.device.bus.inner_mut().inner_mut().inner_mut().pci_id();
+    let (device, revision) = probe.device.bus.host_mut().pci_id();
     Ok(Versions::of(&probe.ips, device, revision)?)
 }
 
@@ -63,12 +63,12 @@ impl Firmware {
         probe: &mut Probe<Watched<B>>,
         options: &OpenOptions,
     ) -> anyhow::Result<Self> {
-        let id = probe.device.bus.inner_mut().inner_mut().inner_mut().pci_id();
-        let synthetic = probe.device.bus.inner().inner().inner().synthetic_firmware_allowed();
+        let id = probe.device.bus.host_mut().pci_id();
+        let synthetic = probe.device.bus.host().synthetic_firmware_allowed();
         let (set, origin) = firmware_of(&probe.ips, id, options, synthetic)?;
         tracing::info!("firmware: {origin}");
         // What is simulated in this process is known to be; what another one serves is not.
-        if origin == SYNTHETIC && probe.device.bus.inner().inner().inner().violations().is_none() {
+        if origin == SYNTHETIC && probe.device.bus.host().violations().is_none() {
             tracing::warn!("the device is taken for a simulated one: {origin}; a real GPU refuses them");
         }
         Ok(Firmware { set, origin })

@@ -71,7 +71,7 @@ impl<B: HostBus> Group for BusGroup<B> {
             let open = member.options.clone();
             let probe = member.probe()?;
             images.push(Firmware::find(probe, &open)?);
-            before.push(probe.device.bus.inner().counts());
+            before.push(probe.device.bus.counts());
         }
         let since = self.now_us();
         for member in &mut self.members {
@@ -116,7 +116,7 @@ impl<B: HostBus> Group for BusGroup<B> {
                 }
                 continue;
             };
-            let counts = probe.device.bus.inner().counts().since(&before);
+            let counts = probe.device.bus.counts().since(&before);
             let mut done = boot_report(&report, &fw, stages.finish());
             done.counts = counts;
             out.reports.push(done);

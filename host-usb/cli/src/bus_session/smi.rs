@@ -2,16 +2,25 @@
 
 use super::{BusSession, HostBus, State};
 use crate::error::CliError;
-use crate::session::SmiReport;
+use crate::session::{Measured, SmiReport};
 use amdev_core::boot::MAGIC;
 use amdev_core::bus::Bus;
+use amdev_core::ip::smu::DpmTable;
 use amdev_core::ip::{Device, smu};
 use amdev_core::reg::r;
 
 impl<B: HostBus> BusSession<B> {
     pub(super) fn measure(&mut self) -> anyhow::Result<SmiReport> {
         if let State::Running(runtime) = &mut self.state {
-            return report(runtime.iface().device());
+            let device = runtime.iface().device();
+            let levels = smu::dpm(device).clone();
+            // One at a time talks to the SMU.
+            let served = device.bus.stop_serving();
+            let report = report(device, &levels);
+            if let Some((found, levels)) = served {
+                device.bus.serve(found, levels);
+            }
+            return report;
         }
         let device = self.device.clone();
         let probe = self.probe()?;
@@ -23,19 +32,27 @@ impl<B: HostBus> BusSession<B> {
             ))
             .into());
         }
-        report(&mut probe.device)
+        report(&mut probe.device, &DpmTable::default())
     }
 }
 
-fn report<B: Bus>(device: &mut Device<B>) -> anyhow::Result<SmiReport> {
+/// Asks the SMU between other work: one that does not answer soon does not hold that up.
+pub(super) fn report_soon<B: Bus>(device: &mut Device<B>, levels: &DpmTable) -> anyhow::Result<SmiReport> {
+    if device.run(async |cx| smu::is_alive(cx).await)? {
+        return report(device, levels);
+    }
+    anyhow::bail!("the SMU does not answer its mailbox; reset the device and boot it anew")
+}
+
+fn report<B: Bus>(device: &mut Device<B>, levels: &DpmTable) -> anyhow::Result<SmiReport> {
     let (version, limit, m) = device.run(async |cx| {
         let version = smu::version(cx).await?;
         let limit = smu::power_limit(cx).await?;
         Ok((version, limit, smu::read_metrics(cx).await?))
     })?;
     let [debug, minor, major, _] = version.firmware.to_le_bytes();
-    let levels = smu::dpm(device);
     Ok(SmiReport {
+        measured: Measured::Amdev,
         firmware: format!("{major}.{minor}.{debug}"),
         interface: version.interface,
         known_interface: version.known,

@@ -1,10 +1,11 @@
 //! From a boot to queues, and the boot as a report.
 
 use super::firmware::Firmware;
-use super::{BOOT_SLOTS, BusSession, HostBus, LATE_US, SLOTS, State, slots};
+use super::{BOOT_SLOTS, BusSession, HostBus, LATE_US, SLOTS, State, Watched, slots};
 use crate::session::{BootReport, Reset, Stage};
 use amdev_core::boot::{self, Ladder, Outcome};
 use amdev_core::error::Error;
+use amdev_core::ip::smu;
 use amdev_core::layout::Ready;
 use amdev_core::mm::VaRange;
 use amdev_core::runtime::{Runtime, Sizes};
@@ -14,7 +15,7 @@ impl<B: HostBus> BusSession<B> {
     /// Gives a device that was booted its memory manager, queues and pools. Where that fails it is
     /// shut down and can be booted again.
     pub(super) fn start(&mut self, ready: Ready, va: &'static VaRange<'static>) -> anyhow::Result<()> {
-        let bus = self.bus().map(|bus| bus.inner().inner().inner());
+        let bus = self.bus().map(Watched::host);
         let sizes = bus.map_or_else(Sizes::default, |bus| bus.sizes());
         let sizes = Sizes { timeout_us: self.timeout_us(), ..sizes };
         let State::Found(mut probe) = std::mem::replace(&mut self.state, State::Lost) else {
@@ -31,11 +32,15 @@ impl<B: HostBus> BusSession<B> {
         if self.options.timeout_s.is_some() {
             let bus = &mut gpu.device().bus;
             let limit_us = sizes.timeout_us + sizes.timeout_us / 4 + LATE_US;
-            bus.inner_mut().inner_mut().inner_mut().bound_real_time(limit_us);
+            bus.host_mut().bound_real_time(limit_us);
         }
         match Runtime::new(&mut gpu, sizes) {
             Ok(runtime) => {
                 let runtime = runtime.map_iface(|_| ());
+                if let Some(found) = self.found.clone() {
+                    let levels = smu::dpm(gpu.device()).clone();
+                    gpu.device().bus.serve(found, levels);
+                }
                 self.state = State::Running(runtime.map_iface(|()| gpu));
                 Ok(())
             }

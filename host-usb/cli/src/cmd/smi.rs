@@ -2,51 +2,78 @@
 
 use crate::args::SmiArgs;
 use crate::output::{Outcome, table};
-use crate::session::{BootOptions, Session, SmiReport};
+use crate::session::{BootOptions, Measured, Sample, SmiReport};
 use crate::spec::DeviceSpec;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(context: &mut crate::Context<'_>, args: &SmiArgs) -> anyhow::Result<Outcome> {
-    let simulated = matches!(context.global.device, DeviceSpec::Sim(_) | DeviceSpec::SimUsb(_));
     let json = context.global.json;
+    if let Some(first) = context.smi(true) {
+        // Nothing is held between samples: others take the device meanwhile, and give it back.
+        let mut first = Some(first);
+        return watch(json, args, &context.global.device.to_string(), || {
+            first.take().or_else(|| context.smi(false)).unwrap_or_else(|| anyhow::bail!("no device any more"))
+        });
+    }
+    let simulated = matches!(context.global.device, DeviceSpec::Sim(_) | DeviceSpec::SimUsb(_));
     context.with_session("smi", simulated, |session, progress| {
         if simulated {
             // It exists since this moment only.
             session.boot(&BootOptions::default(), progress)?;
         }
-        let mut left = if args.watch { args.count.unwrap_or(u64::MAX) } else { 1 };
-        loop {
-            let report = session.smi()?;
-            left -= 1;
-            if left == 0 {
-                return Ok(Outcome::new(text(session, &report), json!(report)));
-            }
-            // A closed pipe ends the watching.
-            let line = if json { json!(report).to_string() } else { line(&report) };
-            if writeln!(std::io::stdout(), "{line}").is_err() {
-                return Ok(Outcome::new(String::new(), json!(report)));
-            }
-            let until = Instant::now() + Duration::from_secs_f64(args.interval);
-            loop {
-                if crate::guard::stop_asked() {
-                    return Ok(Outcome::new(text(session, &report), json!(report)));
-                }
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    break;
-                }
-                // In pieces: who asks for the end does not wait for the next look.
-                std::thread::sleep(left.min(Duration::from_millis(100)));
-            }
-        }
+        watch(json, args, &session.device(), || Ok(Sample::Report(session.smi()?)))
     })
 }
 
+fn watch(
+    json: bool,
+    args: &SmiArgs,
+    device: &str,
+    mut sample: impl FnMut() -> anyhow::Result<Sample>,
+) -> anyhow::Result<Outcome> {
+    let mut left = if args.watch { args.count.unwrap_or(u64::MAX) } else { 1 };
+    loop {
+        let sample = sample()?;
+        left -= 1;
+        if left == 0 {
+            return Ok(Outcome::new(text(device, &sample), value(device, &sample)));
+        }
+        // A closed pipe ends the watching.
+        let line = if json { value(device, &sample).to_string() } else { line(&sample) };
+        if writeln!(std::io::stdout(), "{line}").is_err() {
+            return Ok(Outcome::new(String::new(), value(device, &sample)));
+        }
+        let until = Instant::now() + Duration::from_secs_f64(args.interval);
+        loop {
+            if crate::guard::stop_asked() {
+                return Ok(Outcome::new(text(device, &sample), value(device, &sample)));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            // In pieces: who asks for the end does not wait for the next look.
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+}
+
+fn value(device: &str, sample: &Sample) -> Value {
+    match sample {
+        Sample::Report(report) => json!(report),
+        Sample::Asleep(state) => json!({ "device": device, "asleep": state }),
+    }
+}
+
 /// One sample on one line.
-fn line(r: &SmiReport) -> String {
+fn line(sample: &Sample) -> String {
+    let r = match sample {
+        Sample::Report(report) => report,
+        Sample::Asleep(state) => return format!("asleep ({state})"),
+    };
     format!(
         "{:>5} MHz  memory {:>5} MHz  {:>3} % busy  memory {:>3} %  {:>4} W of {} W  {:>3} C  hotspot {:>3} C  fan {} rpm",
         r.gfxclk_mhz,
@@ -61,7 +88,16 @@ fn line(r: &SmiReport) -> String {
     )
 }
 
-fn text(session: &dyn Session, r: &SmiReport) -> String {
+fn text(device: &str, sample: &Sample) -> String {
+    match sample {
+        Sample::Report(report) => report_text(device, report),
+        Sample::Asleep(state) => {
+            format!("{device} sleeps ({state}) and is not woken; it measures again once something uses it\n")
+        }
+    }
+}
+
+fn report_text(device: &str, r: &SmiReport) -> String {
     let row = |what: &str, value: String| vec![what.to_owned(), value];
     let clock = |now: u16, levels: &[u16]| {
         let range = match (levels.first(), levels.last()) {
@@ -84,8 +120,16 @@ fn text(session: &dyn Session, r: &SmiReport) -> String {
         row("fan", format!("{} rpm", r.fan_rpm)),
         row("sample", r.counter.to_string()),
     ];
-    let mut out =
-        format!("{}: SMU firmware {}, interface {:#x}\n", session.device(), r.firmware, r.interface);
+    let by = match r.measured {
+        Measured::Amdev => "",
+        Measured::Owner => ", told by the process that has the device",
+        Measured::Amdgpu => ", told by amdgpu",
+    };
+    let mut out = format!("{device}: SMU firmware {}", r.firmware);
+    let _ = match r.measured {
+        Measured::Amdgpu => writeln!(out, "{by}"),
+        _ => writeln!(out, ", interface {:#x}{by}", r.interface),
+    };
     if r.interface != r.known_interface {
         let _ = writeln!(
             out,
