@@ -13,8 +13,9 @@ use amdev_usb::bus::UsbBus;
 use amdev_usb::error::UsbError;
 use amdev_usb::sim::SimPort;
 
-/// Allocator slots: as many allocations and gaps can live.
-const SLOTS: usize = 1 << 12;
+/// Allocator slots: as many allocations and gaps can live. They are never given back, and there are tests
+/// that boot tens of thousands of times.
+const SLOTS: usize = 1 << 8;
 
 /// What the driver is to its users.
 pub type Queues = Runtime<Gpu<'static, UsbBus>>;

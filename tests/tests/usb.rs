@@ -13,6 +13,7 @@ use amdev_tests::usb::{UsbBench, stop};
 use amdev_tests::{golden, summary};
 use amdev_usb::backend::SimUsbBackend;
 use serde_json::Value;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const GPUS: [&str; 5] = ["navi31", "navi32", "navi33", "navi44", "navi48"];
 const FIRMWARES: [&str; 2] = ["patched", "custom"];
@@ -252,33 +253,39 @@ fn faults_at_sampled_commands_end_in_an_error_or_are_overcome() {
         ("link-down", BridgeFault::LinkDown),
     ];
     let every = std::env::var("AMDEV_USB_FAULTS").ok().and_then(|v| v.parse().ok()).unwrap_or(331);
-    let (mut checked, mut survived) = (0, 0);
+    let mut cases = Vec::new();
     for firmware in FIRMWARES {
         let bench = UsbBench::new(&format!("navi48,bridge={firmware}"));
-        let total = {
-            stop(bench.start().unwrap().0).unwrap();
-            let counts = bench.take_counts();
-            counts.usb_commands
-        };
+        stop(bench.start().unwrap().0).unwrap();
+        let total = bench.take_counts().usb_commands;
         let step = if firmware == "custom" { every / 8 + 1 } else { every };
         for (n, at) in (0..total).step_by(step as usize).enumerate() {
-            for (name, make) in kinds.iter().cycle().skip(n % kinds.len()).take(2) {
-                let bench = UsbBench::new(&format!("navi48,bridge={firmware}"));
-                bench.bridge.start_anew(vec![make(at)]);
-                let done = bench.start().and_then(|(queues, _)| stop(queues));
-                survived += usize::from(done.is_ok());
-                checked += 1;
-                bench.bridge.take_violations();
-                bench.bridge.start_anew(Vec::new());
-                // Unplugged by the fault or now; powered on anew.
-                bench.bridge.unplug();
-                bench.bridge.plug();
-                let again = bench.start().and_then(|(queues, _)| stop(queues));
-                assert!(again.is_ok(), "{firmware}, {name} at {at}: then {:#}", again.unwrap_err());
-                bench.assert_clean();
-            }
+            let two = kinds.iter().cycle().skip(n % kinds.len()).take(2);
+            cases.extend(two.map(|(name, make)| (firmware, *name, at, make(at))));
         }
     }
+    let (next, survived) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        while let Some((firmware, name, at, fault)) = cases.get(next.fetch_add(1, Relaxed)) {
+            let bench = UsbBench::new(&format!("navi48,bridge={firmware}"));
+            bench.bridge.start_anew(vec![*fault]);
+            let done = bench.start().and_then(|(queues, _)| stop(queues));
+            survived.fetch_add(usize::from(done.is_ok()), Relaxed);
+            bench.bridge.take_violations();
+            bench.bridge.start_anew(Vec::new());
+            // Unplugged by the fault or now; powered on anew.
+            bench.bridge.unplug();
+            bench.bridge.plug();
+            let again = bench.start().and_then(|(queues, _)| stop(queues));
+            assert!(again.is_ok(), "{firmware}, {name} at {at}: then {:#}", again.unwrap_err());
+            bench.assert_clean();
+        }
+    };
+    std::thread::scope(|scope| {
+        let count = std::thread::available_parallelism().map_or(1, |n| n.get());
+        (0..count).for_each(|_| drop(scope.spawn(work)));
+    });
+    let (checked, survived) = (cases.len(), survived.into_inner());
     println!("{survived} of {checked} faults were overcome");
     summary("usb-faults", checked, checked, 0);
 }

@@ -33,7 +33,7 @@ struct Cli {
     /// Every access and every message, instead of a sample.
     #[arg(long)]
     full: bool,
-    /// The device: sim:navi31 or sim:navi48, both when not given.
+    /// A simulated device (sim:GPU); sim:navi31 and sim:navi48 when not given.
     #[arg(long, value_name = "DEV")]
     device: Vec<String>,
     /// Cases under way at the same time.
