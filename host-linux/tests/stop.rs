@@ -204,3 +204,25 @@ fn smi_answers_while_a_kernel_runs_and_its_watching_hinders_nobody() {
     let out = watch.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out));
 }
+
+#[test]
+fn watching_goes_on_over_a_reset_and_the_next_boot() {
+    let served = Served::new("watch", "navi48,delays=off");
+    served.json(&["boot"]);
+    let watch = served.amdev(&["--json", "smi", "--watch", "--interval", "0.02"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    served.json(&["reset"]);
+    std::thread::sleep(Duration::from_millis(500));
+    served.json(&["boot"]);
+    std::thread::sleep(Duration::from_millis(500));
+    send(&watch, Signal::INT);
+    let out = watch.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out));
+    let lines: Vec<Value> =
+        out.stdout.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect();
+    let missed = |line: &Value| line["error"].as_str().is_some_and(|e| e.contains("not booted by amdev"));
+    let first = lines.iter().position(missed).expect("a sample that cannot be had");
+    let last = lines.iter().rposition(missed).unwrap();
+    let measured = |lines: &[Value]| lines.iter().any(|l| l["power_limit_w"] == 303);
+    assert!(measured(&lines[..first]) && measured(&lines[last..]), "{}", text(&out));
+}

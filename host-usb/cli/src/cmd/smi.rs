@@ -35,29 +35,64 @@ fn watch(
     mut sample: impl FnMut() -> anyhow::Result<Sample>,
 ) -> anyhow::Result<Outcome> {
     let mut left = if args.watch { args.count.unwrap_or(u64::MAX) } else { 1 };
+    let mut last = sample()?;
     loop {
-        let sample = sample()?;
         left -= 1;
-        if left == 0 {
-            return Ok(Outcome::new(text(device, &sample), value(device, &sample)));
+        if left == 0 || !show(json, device, &last) {
+            return Ok(Outcome::new(text(device, &last), value(device, &last)));
         }
-        // A closed pipe ends the watching.
-        let line = if json { value(device, &sample).to_string() } else { line(&sample) };
-        if writeln!(std::io::stdout(), "{line}").is_err() {
-            return Ok(Outcome::new(String::new(), value(device, &sample)));
-        }
-        let until = Instant::now() + Duration::from_secs_f64(args.interval);
         loop {
-            if crate::guard::stop_asked() {
-                return Ok(Outcome::new(text(device, &sample), value(device, &sample)));
+            if pause(Duration::from_secs_f64(args.interval)) {
+                return Ok(Outcome::new(text(device, &last), value(device, &last)));
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+            match sample() {
+                Ok(next) => {
+                    last = next;
+                    break;
+                }
+                // Who watches sees it come back: its owner may be resetting it, or the cable be out.
+                Err(e) if left > 1 && !crate::guard::stop_asked() => {
+                    left -= 1;
+                    if !show_error(json, device, &e) {
+                        return Err(e);
+                    }
+                }
+                Err(e) => return Err(e),
             }
-            // In pieces: who asks for the end does not wait for the next look.
-            std::thread::sleep(left.min(Duration::from_millis(100)));
         }
+    }
+}
+
+/// Prints a sample; false once nobody reads.
+fn show(json: bool, device: &str, sample: &Sample) -> bool {
+    let line = if json { value(device, sample).to_string() } else { line(sample) };
+    writeln!(std::io::stdout(), "{line}").is_ok()
+}
+
+/// Prints what is in the place of a sample; false once nobody reads.
+fn show_error(json: bool, device: &str, error: &anyhow::Error) -> bool {
+    let error = crate::output::error_text(error);
+    let line = if json {
+        json!({ "device": device, "error": error }).to_string()
+    } else {
+        format!("no sample: {error}")
+    };
+    writeln!(std::io::stdout(), "{line}").is_ok()
+}
+
+/// Waits until the next sample; true if a signal asks for the end.
+fn pause(time: Duration) -> bool {
+    let until = Instant::now() + time;
+    loop {
+        if crate::guard::stop_asked() {
+            return true;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        // In pieces: who asks for the end does not wait for the next look.
+        std::thread::sleep(left.min(Duration::from_millis(100)));
     }
 }
 
