@@ -39,6 +39,10 @@ pub trait Group {
     /// through the other's window on the bus; nanoseconds.
     fn peer_copy(&mut self, by: usize, to: Shared, from: Shared, len: u64) -> anyhow::Result<u64>;
 
+    /// Errors that the hardware of any of them has reported since the last look: after a failure the cause
+    /// may stand in another one than the one that waits.
+    fn faults(&mut self) -> Vec<String>;
+
     /// Ends all sessions, as [`Session::release`] does.
     fn release(self: Box<Self>) -> anyhow::Result<()>;
 }

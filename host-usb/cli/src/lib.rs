@@ -102,6 +102,11 @@ impl Context<'_> {
         let mut group =
             self.backend()?.open_group(spec, &options).with_context(|| format!("opening {spec}"))?;
         let result = work(group.as_mut(), self.progress.as_mut());
+        let faults = if result.is_err() { group.faults() } else { Vec::new() };
+        let result = result.map_err(|e| match faults.is_empty() {
+            true => e,
+            false => e.context(format!("besides what follows, {}", faults.join("; "))),
+        });
         let mut misuse = Vec::new();
         for index in 0..if result.is_err() { group.count() } else { 0 } {
             let seen = group.member(index).ok().and_then(|m| m.violations()).unwrap_or_default();

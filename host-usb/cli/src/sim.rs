@@ -1,6 +1,6 @@
 //! Simulated GPUs as devices: the adapter between the core's bus and the simulator.
 
-use crate::bus_session::{BusSession, HostBus};
+use crate::bus_session::{BusGroup, BusSession, HostBus};
 use crate::error::CliError;
 use crate::group::Group;
 use crate::guard::Guarded;
@@ -440,6 +440,14 @@ impl HostBus for SimBus {
 #[derive(Debug, Default)]
 pub struct SimBackend;
 
+impl SimBackend {
+    /// The GPUs of one machine, described as behind `sim:`.
+    pub(crate) fn group(text: &str, options: &OpenOptions) -> anyhow::Result<BusGroup<Guarded<SimBus>>> {
+        let config = Config::parse(text).map_err(|e| CliError::Usage(format!("sim:{text}: {e}")))?;
+        machine::open(&config, options)
+    }
+}
+
 impl Backend for SimBackend {
     fn serves(&self, spec: &DeviceSpec) -> bool {
         matches!(spec, DeviceSpec::Sim(_))
@@ -474,7 +482,6 @@ impl Backend for SimBackend {
         let DeviceSpec::Sim(text) = spec else {
             return Err(CliError::Device(format!("{spec} is not a simulated GPU")).into());
         };
-        let config = Config::parse(text).map_err(|e| CliError::Usage(format!("{spec}: {e}")))?;
-        Ok(Box::new(machine::open(&config, options)?))
+        Ok(Box::new(SimBackend::group(text, options)?))
     }
 }

@@ -20,6 +20,9 @@ pub struct BusGroup<B: HostBus> {
     va: &'static VaRange<'static>,
 }
 
+/// Faults of a device that are told at once: one for each hub, and one of its engines.
+const MOST_FAULTS: usize = 3;
+
 impl<B: HostBus> BusGroup<B> {
     /// Puts open devices together.
     pub fn new(members: Vec<BusSession<B>>) -> anyhow::Result<Self> {
@@ -165,6 +168,25 @@ impl<B: HostBus> Group for BusGroup<B> {
         done.with_context(what)
     }
 
+    fn faults(&mut self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let Ok(runtime) = member.runtime() else { continue };
+            // Bounded: a device that is gone, or out of its mind, reports for ever.
+            for _ in 0..MOST_FAULTS {
+                match runtime.iface().take_error() {
+                    Ok(Some(fault)) => faults.push(format!("GPU {index} reported {fault}")),
+                    Ok(None) => break,
+                    Err(e) => {
+                        faults.push(format!("GPU {index} cannot be asked for faults: {e}"));
+                        break;
+                    }
+                }
+            }
+        }
+        faults
+    }
+
     fn release(self: Box<Self>) -> anyhow::Result<()> {
         let mut result = Ok(());
         for (index, member) in self.members.into_iter().enumerate() {
@@ -172,5 +194,37 @@ impl<B: HostBus> Group for BusGroup<B> {
             result = result.and(released);
         }
         result
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::session::OpenOptions;
+    use crate::sim::SimBackend;
+    use amdev_core::ip::smu;
+    use amdev_core::reg::smu::Message;
+
+    #[test]
+    fn a_fault_of_any_gpu_is_told_with_its_hub() {
+        let options = OpenOptions { synthetic_firmware: true, ..OpenOptions::default() };
+        let mut group = SimBackend::group("navi48,count=3", &options).unwrap();
+        group.boot(&BootOptions::default(), &mut Silent).unwrap();
+        assert!(group.faults().is_empty());
+        // The SMU of another one than the one that works is told to put its tables where nothing is.
+        let device = group.get(2).unwrap().runtime().unwrap().iface().device();
+        let lost = device.run(async |cx| {
+            smu::send(cx, Message::SetDriverDramAddrHigh, 0x30).await?;
+            smu::read_metrics(cx).await
+        });
+        assert!(lost.is_err(), "{lost:?}");
+        let faults = group.faults();
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(
+            faults[0].starts_with("GPU 2 reported memory fault at MM hub: write of 0x3000117000"),
+            "{faults:?}"
+        );
+        assert!(group.faults().is_empty(), "told once");
+        Box::new(group).release().unwrap();
     }
 }
