@@ -139,6 +139,18 @@ impl Backend for SimUsbBackend {
     }
 }
 
+/// Why another process's bridge is left alone: who has it, where that can be known.
+#[cfg(all(feature = "libusb", target_os = "linux"))]
+fn taken(description: &Description) -> Option<String> {
+    let owner = amdev_cli::owner::Key::usb(&description.place).owner()?;
+    Some(format!("in use by {owner}; wait until it ends, or stop it"))
+}
+
+#[cfg(all(feature = "libusb", not(target_os = "linux")))]
+fn taken(_: &Description) -> Option<String> {
+    None
+}
+
 #[cfg(feature = "libusb")]
 fn port(spec: &DeviceSpec) -> anyhow::Result<crate::libusb::LibusbPort> {
     let DeviceSpec::Usb(index) = spec else {
@@ -164,7 +176,8 @@ impl Backend for UsbBackend {
         let found = listed.into_iter().enumerate().map(|(index, l)| {
             let scanned = named(format!("usb:{index}"), &l.description);
             let name = format!("{}, {}", scanned.enclosure, scanned.usb);
-            Found { device: scanned.device, name, problem: l.problem.map(|e| e.to_string()) }
+            let problem = l.problem.map(|e| e.to_string()).or_else(|| taken(&l.description));
+            Found { device: scanned.device, name, problem }
         });
         found.collect()
     }
@@ -250,6 +263,10 @@ fn scan_usb(wanted: Option<u32>) -> anyhow::Result<Vec<Scanned>> {
             continue;
         }
         let device = format!("usb:{index}");
+        if let Some(problem) = taken(&l.description) {
+            found.push(Scanned { problem: Some(problem), ..named(device, &l.description) });
+            continue;
+        }
         found.push(match crate::libusb::open(index) {
             Ok(port) => look(device, Box::new(port)),
             Err(e) => Scanned { problem: Some(e.to_string()), ..named(device, &l.description) },

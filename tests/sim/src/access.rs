@@ -23,7 +23,7 @@ impl Device {
         let n = self.counts.accesses;
         for i in 0..self.config.faults.len() {
             match self.config.faults[i] {
-                Fault::Unplug(at) if n > at => self.present = false,
+                Fault::Unplug(at) if n > at && self.present => self.unplug(),
                 Fault::Ones(at) if n > at => return false,
                 _ => {}
             }

@@ -365,6 +365,13 @@ impl Device {
         self.pci.reset();
     }
 
+    /// Taken out: without power nothing goes on.
+    pub(crate) fn unplug(&mut self) {
+        self.begin_reset(false);
+        self.events.clear();
+        self.present = false;
+    }
+
     pub(crate) fn plug(&mut self) {
         let interrupts = self.interrupts;
         self.begin_reset(true);

@@ -246,7 +246,7 @@ impl SimGpu {
 
     /// Pulls the device out: reads return all ones, writes are lost.
     pub fn unplug(&self) {
-        self.lock().present = false;
+        self.lock().unplug();
     }
 
     /// Puts it back in, powered on anew.
