@@ -4,8 +4,8 @@ use amdev_cli::progress::Silent;
 use amdev_cli::session::{Backend as _, BootOptions, BootReport, OpenOptions};
 use amdev_cli::sim::{Assigned, SimBackend, SimBus};
 use amdev_core::boot::{Options, Outcome, Path, Reason, Rung};
-use amdev_core::bus::Clock as _;
 use amdev_core::bus::fault::{Fault, FaultPlan};
+use amdev_core::bus::{Clock as _, Mmio as _, Window};
 use amdev_core::device::Probe;
 use amdev_tests::gpus::{self, GPUS, gpu, process, reopen};
 
@@ -268,4 +268,28 @@ fn a_process_killed_anywhere_leaves_a_gpu_that_boots_again() {
 #[ignore = "every access, minutes: full tier"]
 fn a_process_killed_at_any_access_leaves_a_gpu_that_boots_again() {
     kill_every(1, 0);
+}
+
+/// One wrong bit read before an update stays in the register: it must not outlive the next boot.
+#[test]
+fn an_sdma_engine_that_was_stopped_by_any_of_its_bits_runs_after_the_next_boot() {
+    for (name, register, stops) in [
+        ("navi31", "SDMA0_F32_CNTL", &["HALT", "TH0_RESET", "TH1_RESET"][..]),
+        ("navi48", "SDMA0_MCU_CNTL", &["HALT", "RESET"]),
+    ] {
+        for stop in stops {
+            let gpu = gpu(&format!("{name},state=amdev")).unwrap();
+            let assigned = Assigned::of(&gpu);
+            let mut bus = reopen(&gpu, &assigned);
+            let (bit, width) = gpu.field(register, stop).unwrap();
+            assert_eq!(width, 1);
+            let at = u64::from(gpu.register(register).unwrap()) * 4;
+            bus.write32(Window::Registers, at, 1 << bit).unwrap();
+            drop(bus);
+            let report = process(reopen(&gpu, &assigned));
+            let report = report.unwrap_or_else(|e| panic!("{name}, {stop}: {e:#}; {:?}", gpu.violations()));
+            assert_eq!(report.path, Path::Warm, "{name}, {stop}");
+            assert_eq!(gpu.violations(), [], "{name}, {stop}");
+        }
+    }
 }

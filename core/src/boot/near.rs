@@ -117,6 +117,7 @@ pub(super) async fn scrub<B: Bus>(cx: &mut Cx<'_, B>, ready: Ready, cold: bool) 
         doorbell: soc::DOORBELL_SDMA0,
     };
     cx.flush_hdp()?;
+    sdma::unstop(cx, 0)?;
     sdma::activate(cx, ready, 0, 0, &queue)?;
     cx.vram_write(page + WRITE_PTR, &(len as u32).to_le_bytes())?;
     cx.flush_hdp()?;

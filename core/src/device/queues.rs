@@ -125,6 +125,7 @@ impl<B: Bus> Gpu<'_, B> {
             wptr: pointers.va + u64::from(WRITE_PTR),
             doorbell: soc::DOORBELL_SDMA0,
         };
+        sdma::unstop(&mut self.probe.device, 0)?;
         Ok(sdma::activate(&mut self.probe.device, self.ready, 0, 0, &q)?)
     }
 

@@ -6,7 +6,7 @@ use crate::bus::Bus;
 use crate::error::Error;
 use crate::hang::QueueState;
 use crate::layout::Ready;
-use crate::reg::{Reg, f, r, ra};
+use crate::reg::{Field, Reg, f, r, ra};
 
 /// A queue counts as hung after 10 s, in units of 100 ms.
 const QUEUE_HANG_COUNT: u32 = 100;
@@ -79,6 +79,23 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>) -> Result<(), Error> {
         )?;
     }
     soc::route(cx, soc::ROUTE_SDMA)
+}
+
+/// Lets an engine go on that something has stopped since [`init`], or that this never started: Linux leaves
+/// TH0_RESET as it finds it, so that it would outlive every warm boot.
+pub(crate) fn unstop<B: Bus>(device: &mut Device<B>, engine: u8) -> Result<(), Error> {
+    use f::{sdma_f32_cntl as f32, sdma_mcu_cntl as mcu};
+    let (f32_cntl, mcu_cntl) = (at(&ra::SDMA_F32_CNTL, engine)?, at(&ra::SDMA_MCU_CNTL, engine)?);
+    let (cntl, stops): (Reg, &[Field]) = match device.regs.has(f32_cntl) {
+        true => (f32_cntl, &[f32::HALT, f32::TH0_RESET, f32::TH1_RESET]),
+        false => (mcu_cntl, &[mcu::HALT, mcu::RESET]),
+    };
+    let old = device.read(cntl)?;
+    let mut value = old;
+    for stop in stops {
+        value = device.regs.merge(cntl, value, &[(*stop, 0)])?;
+    }
+    if value == old { Ok(()) } else { device.write(cntl, value) }
 }
 
 /// Sets up a queue and switches it on. The memory of its pointers must be zero, all 8 bytes of each.

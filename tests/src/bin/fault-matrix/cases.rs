@@ -53,6 +53,8 @@ struct Case {
     at: u64,
     /// What is done there.
     what: String,
+    /// Bits that a corrupted read gets wrong.
+    mask: u32,
     /// One of the last: a boot in real time may end before it.
     late: bool,
 }
@@ -62,8 +64,9 @@ const FEWER: u64 = 8;
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { gpu, flow, kind, at, what, .. } = self;
-        write!(f, "{gpu} {flow:?} boot, {} at {at} ({what})", kind.name())
+        let Case { gpu, flow, kind, at, what, mask, .. } = self;
+        write!(f, "{gpu} {flow:?} boot, {} at {at} ({what})", kind.name())?;
+        if *mask != 0 { write!(f, ", bits {mask:#x}") } else { Ok(()) }
     }
 }
 
@@ -72,9 +75,7 @@ impl Case {
         match self.kind {
             Kind::Ones => self.decorated(FaultPlan { all_ones_from: Some(self.at), ..FaultPlan::default() }),
             Kind::Corrupt => {
-                // Another bit each time, and sometimes all of them.
-                let mask = if self.at % 5 == 4 { u32::MAX } else { 1 << (self.at * 7 % 32) };
-                self.decorated(FaultPlan { corrupt_read: Some((self.at, mask)), ..FaultPlan::default() })
+                self.decorated(FaultPlan { corrupt_read: Some((self.at, self.mask)), ..FaultPlan::default() })
             }
             Kind::Death => death::die(&self.gpu, self.flow, self.at, self.late),
             Kind::Message(mishap) => messages::fail(&self.gpu, self.flow, self.at, mishap),
@@ -128,8 +129,16 @@ fn of_accesses(gpu: &str, flow: Flow, kind: Kind, known: &mut Known) -> anyhow::
         let scope = if kind == Kind::Death { String::new() } else { gpu.to_owned() };
         let register = known.insert(format!("{scope}{}{:?}{place}", kind.name(), a.window));
         let stage = known.insert(format!("{gpu}{flow:?}{}{:?}", kind.name(), a.stage));
-        let case = Case { gpu: gpu.to_owned(), flow, kind, at, what: what(a), late: false };
-        out.push((case, register || stage));
+        let case = Case { gpu: gpu.to_owned(), flow, kind, at, what: what(a), mask: 0, late: false };
+        if kind != Kind::Corrupt {
+            out.push((case, register || stage));
+            continue;
+        }
+        // Each bit alone, and all together; in the sample another one each time.
+        let sampled = if at % 5 == 4 { u32::MAX } else { 1 << (at * 7 % 32) };
+        for mask in (0..32).map(|bit| 1 << bit).chain([u32::MAX]) {
+            out.push((Case { mask, ..case.clone() }, (register || stage) && mask == sampled));
+        }
     }
     let end = last.unwrap_or_default();
     for (case, _) in &mut out {
@@ -145,7 +154,7 @@ fn of_messages(gpu: &str, flow: Flow, kind: Kind, known: &mut Known) -> anyhow::
         let first = known.insert(format!("{gpu}{}{command}.{region}", kind.name()));
         let what = format!("message {command}, region {region} at {offset:#x}");
         let spread = at % (total / 4).max(1) == total / 8;
-        (Case { gpu: gpu.to_owned(), flow, kind, at: at as u64, what, late: false }, first || spread)
+        (Case { gpu: gpu.to_owned(), flow, kind, at: at as u64, what, mask: 0, late: false }, first || spread)
     };
     Ok(seen.iter().enumerate().map(each).collect())
 }

@@ -5,7 +5,7 @@
 //! fault-matrix [--full] [--device sim:GPU] [--jobs N] [--only KIND]
 //!
 //!   ones      from this access on every read returns all ones
-//!   corrupt   this read returns a wrong value
+//!   corrupt   this read returns a wrong value: each bit of it alone, and all together
 //!   death     the driver's process is killed at this access; the device lives on in its server
 //!   lost, late, refused, gone
 //!             this message to the server is lost, late or refused, or the server is gone
