@@ -21,10 +21,25 @@ use amdev_cli::guard::Guarded;
 use amdev_cli::session::{Backend, Found, OpenOptions, Sample, Session};
 use amdev_cli::spec::DeviceSpec;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Devices served over vfio-user sockets. None is listed: a socket can be anywhere.
 #[derive(Debug, Default)]
 pub struct VfioUserBackend;
+
+/// Whether a process listens at a socket, by the system's list of them, which has the names that they were
+/// given: another folder of the same file may stand there.
+fn is_served(path: &Path) -> bool {
+    // Flags in the fourth column: a socket that accepts (`__SO_ACCEPTCON`).
+    const ACCEPTS: &str = "00010000";
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    path.exists()
+        && sockets.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.nth(3) == Some(ACCEPTS)
+                && words.last().is_some_and(|name| Path::new(name).file_name() == path.file_name())
+        })
+}
 
 fn session(
     spec: &DeviceSpec,
@@ -56,6 +71,25 @@ impl Backend for VfioUserBackend {
         };
         let owner = owner.transpose().map_err(|e| CliError::Device(e.to_string()))?;
         session(spec, path, owner, options)
+    }
+
+    fn wait_for(&self, spec: &DeviceSpec, seconds: f64) -> anyhow::Result<()> {
+        let DeviceSpec::VfioUser(path) = spec else { return Ok(()) };
+        let start = Instant::now();
+        // A connection would be in the way of a server's first client.
+        while !is_served(path) {
+            if start.elapsed().as_secs_f64() >= seconds {
+                let text = format!(
+                    "{spec}: nobody serves it after {seconds} s; start `amdev-sim serve` or another server"
+                );
+                return Err(CliError::Device(text).into());
+            }
+            if amdev_cli::guard::stop_asked() {
+                return Err(amdev_core::bus::BusError::Stopped.into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     fn smi(&self, spec: &DeviceSpec, options: &OpenOptions) -> Option<anyhow::Result<Sample>> {

@@ -89,7 +89,7 @@ fn send(child: &Child, signal: Signal) {
 #[test]
 fn a_signal_ends_the_work_in_order_and_the_next_boot_is_warm() {
     let served = Served::new("signal", "navi31,delays=off");
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut child = served.at_work();
         assert!(child.try_wait().unwrap().is_none(), "it works");
         send(&child, signal);
@@ -141,6 +141,9 @@ fn a_device_at_work_is_refused_to_a_second_process_which_is_told_who_has_it() {
     send(&child, Signal::KILL);
     child.wait_with_output().unwrap();
     assert!(!served.is_owned(), "the lock goes with its process");
+    let fini = served.amdev(&["fini"]).output().unwrap();
+    assert_eq!(fini.status.code(), Some(3), "{}", text(&fini));
+    assert!(text(&fini).contains("release` shuts it down"), "{}", text(&fini));
     let boot = served.json(&["boot"]);
     assert_eq!(boot["path"], "warm", "{boot}");
 }
@@ -159,6 +162,8 @@ fn measurements_need_a_booted_device_and_change_nothing() {
     let lines = served.watch(3);
     assert!(lines.windows(2).all(|w| w[0]["counter"].as_u64() < w[1]["counter"].as_u64()), "{lines:?}");
     assert_eq!(served.json(&["boot"])["path"], "warm");
+    let fini = served.json(&["fini"]);
+    assert_eq!(fini["why"], "left in order by this driver", "each command shuts down itself: {fini}");
     let shown = text(&served.amdev(&["smi"]).output().unwrap());
     for word in ["graphics clock", "MHz", "21 W of 303 W", "41 C, 46 C"] {
         assert!(shown.contains(word), "{word}: {shown}");

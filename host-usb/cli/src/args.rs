@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// AMD GPUs without a kernel driver.
 #[derive(Parser, Debug)]
-#[command(version, about, after_help = EXIT_CODES, propagate_version = true, max_term_width = 100)]
+#[command(version, about = "Drives AMD GPUs without a kernel driver, and simulated ones", after_help = EXIT_CODES, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -50,9 +50,10 @@ pub struct Global {
     /// otherwise.
     #[arg(long, global = true)]
     pub no_pin_clocks: bool,
-    /// Wait until the device is plugged in (`usb:N`), at most S seconds
+    /// Wait until the device is there (`usb:N` plugged in, `vfio-user:SOCKET` served), at most S seconds
     ///
-    /// After an enclosure was unplugged, or before its power is switched on. Without S, a minute.
+    /// After an enclosure was unplugged, before its power is switched on, or while a server starts.
+    /// Without S, a minute.
     #[arg(long, global = true, value_name = "S", value_parser = seconds, num_args = 0..=1,
           require_equals = true, default_missing_value = "60")]
     pub wait: Option<f64>,
@@ -76,7 +77,7 @@ const PATH_SEPARATOR: char = if cfg!(windows) { ';' } else { ':' };
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if s.is_finite() && s > 0.0 && s <= 86_400.0 => Ok(s),
-        _ => Err("a number of seconds between 0 and 86400 is expected".into()),
+        _ => Err("a number of seconds above 0, up to 86400, is expected".into()),
     }
 }
 
@@ -129,7 +130,9 @@ you send it.")]
     #[command(after_help = "\
 Examples:
   amdev info
-  amdev info --discovery /sys/class/drm/card0/device/ip_discovery.bin")]
+  amdev info --discovery table.bin
+
+amdgpu shows its GPU's table as root: cp /sys/kernel/debug/dri/0/amdgpu_discovery table.bin")]
     Info(InfoArgs),
     /// Bring the device up
     #[command(after_help = "\
@@ -139,13 +142,16 @@ Examples:
   amdev boot --dry-run          print what would be written
   amdev --trace boot.jsonl boot  record every access
 
-A simulated device lives as long as the command: what this boots, the next command finds cold.
+At its end the command shuts the device down in order, so that the next boot is warm. A simulated
+device lives as long as the command: what this boots, the next command finds cold.
 
 --dry-run reads the device's discovery table and state and leaves it alone; what is printed is what
 a simulated GPU of the same kind, in the same state, was written.")]
     Boot(BootArgs),
     /// Shut the device down, so that the next boot can be warm
-    #[command(after_help = "Example:\n  amdev fini\n\nA simulated device is booted first.")]
+    #[command(after_help = "Example:\n  amdev fini\n
+Every command does so at its end; what a process that died left is shut down by `release`. A simulated
+device is booted first.")]
     Fini,
     /// Reset the device
     #[command(after_help = "Example:\n  amdev --device sim:navi31,state=amdgpu reset")]
@@ -164,9 +170,11 @@ translation is switched off, as after `fini`. A device that nobody uses stays as
 Arguments (--arg, in the kernel's order):
 {GRAMMAR}
 
+What a kernel does outside its buffers is noticed in pages of 4 KiB, as on a GPU.
+
 Examples:
-  amdev run fill.gfx1100.co --grid 4 --block 256 --arg out:u32:1024 --arg u32=7 --arg u32=1000
-  amdev run saxpy.gfx1100.co --grid 3 --block 128 \\
+  amdev run tests/corpus/co/fill.gfx1100.v5.O2.co --grid 4 --block 256 --arg out:u32:1024 --arg u32=7 --arg u32=1000
+  amdev run tests/corpus/co/saxpy.gfx1100.v5.O2.co --grid 3 --block 128 \\
       --arg 'inout:f32:lcg_unit(seed=5):308' --arg 'in:f32:lcg_unit(seed=14):308' \\
       --arg f32=0.3 --arg u32=300"))]
     Run(RunArgs),
@@ -179,7 +187,7 @@ Examples:
         after_help = "\
 Examples:
   amdev regs read SCRATCH_REG7
-  amdev regs write SCRATCH_REG7 0x1234
+  amdev regs write SCRATCH_REG1 0x1234
   amdev regs dump MMHUB"
     )]
     Regs(RegsCommand),
@@ -200,10 +208,10 @@ Examples:
   amdev --device vfio-user:/tmp/gpu.sock smi --watch
   amdev smi --watch --count 5 --json
 
-The device must have been booted by amdev, or be driven by amdgpu; a simulated one is booted first.
-Nothing is set. Beside a process that has the device, that process is asked, which takes up to 5 s while
-it boots or resets. Between samples nobody is hindered from taking the device. One that sleeps is not
-woken: `asleep` is its state of power then.")]
+The device must have been booted by amdev, or be driven by amdgpu; a simulated one is booted
+first. Nothing is set. A process that has the device is asked, which takes up to 5 s while it boots
+or resets. Between samples nobody is hindered from taking the device. One that sleeps is not woken:
+`asleep` is its state of power then.")]
     Smi(SmiArgs),
     /// Firmware images: what a GPU needs, what a directory has
     #[command(
@@ -327,7 +335,7 @@ pub struct SmiArgs {
 pub enum RegsCommand {
     /// Read a register and show its fields
     #[command(
-        after_help = "Examples:\n  amdev regs read SCRATCH_REG7\n  amdev regs read gc.GRBM_STATUS 0x3563"
+        after_help = "Examples:\n  amdev regs read SCRATCH_REG7\n  amdev regs read gc.GRBM_STATUS 0x2004"
     )]
     Read {
         /// Names in the Linux headers, with or without block, `reg` or `mm`; or dword addresses.
@@ -335,7 +343,7 @@ pub enum RegsCommand {
         names: Vec<String>,
     },
     /// Write a register, and show what it reads afterwards
-    #[command(after_help = "Example:\n  amdev regs write SCRATCH_REG7 0x1234")]
+    #[command(after_help = "Example:\n  amdev regs write SCRATCH_REG1 0x1234")]
     Write {
         /// Name in the Linux headers; or a dword address.
         name: String,

@@ -13,6 +13,7 @@ use amdev_core::bus::Mmio;
 use amdev_core::bus::count::Counts;
 use amdev_core::device::{Found, Gpu, OpenError, Probe};
 use amdev_core::discovery::MemSize;
+use amdev_core::hang::Cause;
 use amdev_core::iface::{AllocFlags, Buffer, Iface, QueueKind};
 use amdev_core::mm::{Block, VaRange};
 use amdev_core::queue::QueueError;
@@ -153,11 +154,25 @@ impl<B: HostBus> BusSession<B> {
             Some(ticket) => Ok(runtime.wait(ticket, timeout)?),
             None => Ok(()),
         });
-        done.map_err(|e| explain(runtime, e)).with_context(what)?;
+        let done = done.map_err(|e| explain(runtime, e)).with_context(what);
+        if let Err(e) = done {
+            return Err(self.limited(e));
+        }
+        let runtime = self.runtime()?;
         if let Some(fault) = runtime.take_stray_fault() {
             tracing::warn!("the GPU reported a fault of earlier work, or of another process: {fault}");
         }
         Ok((runtime.iface_ref().now_us() - start).saturating_mul(1000))
+    }
+
+    /// Names `--timeout` where that ended the wait for work that goes on.
+    fn limited(&self, error: anyhow::Error) -> anyhow::Error {
+        let State::Running(runtime) = &self.state else { return error };
+        let busy = runtime.hang().is_some_and(|hang| hang.error.cause == Cause::Busy);
+        match self.options.timeout_s {
+            Some(s) if busy => error.context(format!("--timeout {s} allows no more time")),
+            _ => error,
+        }
     }
 
     fn timeout_us(&self) -> u64 {
@@ -381,7 +396,7 @@ impl<B: HostBus> Session for BusSession<B> {
         let loaded = self.loaded.take().ok_or_else(|| anyhow::anyhow!("no kernel is loaded"))?;
         let done = self.runtime().and_then(|runtime| loaded.run(runtime, grid, block, args, timeout));
         self.loaded = Some(loaded);
-        done
+        done.map_err(|e| self.limited(e))
     }
 
     fn ring(&mut self, kind: QueueKind) -> anyhow::Result<RingImage> {

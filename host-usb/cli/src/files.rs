@@ -95,6 +95,9 @@ impl<'a> Named<'a> {
 /// # Errors
 /// Naming the file.
 pub fn check(global: &Global, command: &Command) -> Result<(), CliError> {
+    for dir in &global.firmware {
+        is_directory(dir).map_err(|e| CliError::Firmware(format!("--firmware {}: {e}", dir.display())))?;
+    }
     let named = Named::of(global, command);
     for (i, (what, path)) in named.outputs.iter().enumerate() {
         let usage = |text: String| CliError::Usage(format!("{what} {}: {text}", path.display()));
@@ -104,10 +107,25 @@ pub fn check(global: &Global, command: &Command) -> Result<(), CliError> {
         }
         writable(path).map_err(|e| usage(e.to_string()))?;
         if *what == "the trace" {
+            if path.as_os_str() == "-" {
+                return Err(usage("a trace goes to a file; name one (./- is a file of that name)".into()));
+            }
             is_replaceable(path).map_err(usage)?;
         }
     }
     Ok(())
+}
+
+/// Whether a directory is one.
+///
+/// # Errors
+/// Why it is none.
+pub fn is_directory(path: &Path) -> Result<(), String> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err("it is no directory".into()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// Whether two names are of one file, which need not exist yet.

@@ -7,23 +7,37 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set by SIGINT and SIGTERM.
+/// Set by SIGINT, SIGTERM and SIGHUP.
 fn stop() -> &'static Arc<AtomicBool> {
     static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     STOP.get_or_init(Arc::default)
 }
 
-/// From now on SIGINT and SIGTERM end the work under way, so that the device is shut down in order;
-/// the second one ends the process at once.
+/// From now on SIGINT, SIGTERM and SIGHUP (its terminal is closed) end the work under way, so that the
+/// device is shut down in order; the second one ends the process at once.
 pub fn watch_signals() {
     let armed = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    let mut signals = vec![signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+    #[cfg(unix)]
+    if !is_ignored(signal_hook::consts::SIGHUP) {
+        signals.push(signal_hook::consts::SIGHUP);
+    }
+    for signal in signals {
         // In this order: the first signal finds the second flag not yet set. Where a handler cannot be
         // installed the signal ends the process, as it does without.
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&armed));
         let _ = signal_hook::flag::register(signal, Arc::clone(&armed));
         let _ = signal_hook::flag::register(signal, Arc::clone(stop()));
     }
+}
+
+/// Whether the parent had a signal ignored, as `nohup` does; where that cannot be known, it is left to the
+/// system.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_none_or(|m| m >> (signal - 1) & 1 != 0)
 }
 
 /// Whether a signal asks for the end. Told once: what follows is the shutdown.

@@ -39,6 +39,7 @@ use group::Group;
 use output::{Outcome, error_json, error_text};
 use progress::{Bars, Progress, Silent};
 use session::{Backend, OpenOptions, Sample, Session};
+use spec::DeviceSpec;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -126,7 +127,16 @@ impl Context<'_> {
     fn backend(&self) -> anyhow::Result<&dyn Backend> {
         let spec = &self.global.device;
         let found = self.program.backends.iter().find(|b| b.serves(spec)).ok_or_else(|| {
-            CliError::Device(format!("{} is built without support for {spec}", self.program.name))
+            let name = self.program.name;
+            CliError::Device(match spec {
+                DeviceSpec::Kfd(_) | DeviceSpec::SimKfd(_) => {
+                    format!("{spec}: the way through the kernel's driver is not there yet; `{name} list` shows devices")
+                }
+                DeviceSpec::Pci(_) | DeviceSpec::VfioUser(_) => {
+                    format!("{name} does not reach {spec}; `amdev`, on Linux, does")
+                }
+                _ => format!("{name} is built without support for {spec}"),
+            })
         })?;
         Ok(found.as_ref())
     }

@@ -72,7 +72,8 @@ impl Disk {
 
     fn write_lines(&mut self) -> std::io::Result<()> {
         self.written = Instant::now();
-        if std::mem::take(&mut self.old) {
+        // A device (/dev/null) has no length.
+        if std::mem::take(&mut self.old) && self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
         let lines = self.gathered.drain(..std::mem::take(&mut self.whole));

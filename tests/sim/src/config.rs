@@ -133,13 +133,34 @@ pub enum ConfigError {
     #[error("unknown key '{0}': one of state, bar, count, fault, clock, delays, seed, scratch7, pci, rev")]
     Key(String),
     /// Bad value of a key.
-    #[error("'{1}' is no value for '{0}'")]
+    #[error("'{1}' is no value for '{0}': {allowed}", allowed = allowed(.0))]
     Value(String, String),
     /// Unknown fault.
     #[error(
-        "unknown fault '{0}': hang:STAGE, ones:N, unplug:N, psp:CODE, psp-bl:CODE, smu:CODE, smu-dead, lost-irq, slow:FACTOR"
+        "unknown fault '{0}': hang:STAGE, ones:N, unplug:N, psp:CODE, psp-bl:CODE, smu:CODE, smu-dead, lost-irq, \
+         slow:FACTOR; STAGE is one of {stages}", stages = stages()
     )]
     Fault(String),
+}
+
+/// What a key's value can be.
+fn allowed(key: &str) -> &'static str {
+    match key {
+        "state" => "cold, amdgpu, amdev or malformed",
+        "bar" => "a power of two from 1M to the card's own BAR0, as 256M",
+        "count" => "1 to 64",
+        "clock" => "virtual or real",
+        "delays" => "on or off",
+        "scratch7" => "a number of 32 bits",
+        "pci" => "a PCI device id of four hexadecimal digits, as 7551",
+        "rev" => "a PCI revision of two hexadecimal digits, as c8",
+        "seed" => "zero or crc32",
+        _ => "see --help",
+    }
+}
+
+fn stages() -> String {
+    Stage::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 /// A simulated GPU's description.

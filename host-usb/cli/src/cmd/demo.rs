@@ -59,9 +59,12 @@ pub(crate) fn run(context: &mut crate::Context<'_>, args: &DemoArgs) -> anyhow::
     let ok = demo.wrong() == 0 && clean;
     let mut text = summary(&device, &info, &boot, &demo);
     text += &bad_text;
+    // Two clocks: a simulated device has its own.
+    let whose =
+        if bad_json.is_null() { "" } else { " by this machine's clock; the steps' times are by the GPU's" };
     let _ = writeln!(
         text,
-        "{}: {} values checked, {} wrong, in {}",
+        "{}: {} values checked, {} wrong, in {}{whose}",
         if ok { "all right" } else { "FAILED" },
         demo.checked(),
         demo.wrong(),

@@ -26,7 +26,12 @@ fn list(context: &mut crate::Context<'_>) -> anyhow::Result<Outcome> {
     let reports = check(versions, &path);
     let bad = reports.iter().filter(|r| r.file.is_err()).count();
     let json = json!({ "dirs": path.dirs(), "files": reports.iter().map(to_json).collect::<Vec<_>>() });
-    Ok(judged(Outcome::new(show(&reports, true), json), bad))
+    let mut text = show(&reports, true);
+    if reports.iter().any(|r| r.path.is_none()) {
+        let dirs: Vec<_> = path.dirs().iter().map(|d| d.display().to_string()).collect();
+        text += &format!("searched: {}; --firmware DIR names another directory\n", dirs.join(", "));
+    }
+    Ok(judged(Outcome::new(text, json), bad))
 }
 
 /// Firmware that is missing or bad has an exit code of its own.
@@ -36,6 +41,7 @@ fn judged(outcome: Outcome, bad: usize) -> Outcome {
 
 /// What a directory has of all known GPUs. What it lacks is no fault; what it has must be right.
 fn check_dir(dir: &Path) -> anyhow::Result<Outcome> {
+    crate::files::is_directory(dir).map_err(|e| CliError::Firmware(format!("{}: {e}", dir.display())))?;
     let path = SearchPath::only(&[dir]);
     let mut seen = BTreeSet::new();
     let mut reports = Vec::new();
@@ -65,6 +71,8 @@ fn show(reports: &[FileReport], places: bool) -> String {
     let mut rows = Vec::new();
     for report in reports {
         let (version, images, state) = match &report.file {
+            // Where it was looked for is said once, below.
+            Err(_) if report.path.is_none() => (String::new(), String::new(), "missing".into()),
             Err(reason) => (String::new(), String::new(), format!("BAD: {reason}")),
             Ok(file) => {
                 let images = file.pieces.iter().map(|p| role(p.role)).collect::<Vec<_>>().join(" ");
