@@ -380,7 +380,8 @@ impl HostBus for UsbBus {
 
     #[cfg(target_os = "linux")]
     fn may_be_asked(&self) -> bool {
-        self.owner.as_ref().is_some_and(amdev_cli::owner::Owner::may_be_asked)
+        // Until an armed block has come in, nothing else may be sent on its endpoint.
+        self.armed.is_none() && self.owner.as_ref().is_some_and(amdev_cli::owner::Owner::may_be_asked)
     }
 
     #[cfg(target_os = "linux")]

@@ -32,7 +32,8 @@ pub trait HostBus: Bus {
         None
     }
 
-    /// Whether others can ask what the device measures, with [`HostBus::asked`].
+    /// Whether others can ask now what the device measures, with [`HostBus::asked`]: false where none can at
+    /// all, and while the host is in the middle of something that bears no other access.
     fn may_be_asked(&self) -> bool {
         false
     }

@@ -72,7 +72,7 @@ impl<B: HostBus> Watched<B> {
 
     /// Answers who has asked. What goes wrong is theirs to know, and no error of the work.
     fn listen(&mut self) {
-        if self.serves.is_none() || self.listened.elapsed() < LISTEN {
+        if self.serves.is_none() || self.listened.elapsed() < LISTEN || !self.host().may_be_asked() {
             return;
         }
         if let (Some((found, levels)), Some(mut who)) =
