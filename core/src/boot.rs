@@ -11,7 +11,7 @@
 use crate::bus::Bus;
 use crate::error::Error;
 use crate::firmware::FirmwareSource;
-use crate::ip::{Cx, Hub, Stage, gfx, gmc, ih, psp, sdma, smu, soc};
+use crate::ip::{Cx, Hub, Stage, ends_all, gfx, gmc, ih, psp, sdma, smu, soc};
 use crate::layout::{Booting, Ready};
 use crate::reg::{f, r, ra};
 use core::fmt;
@@ -179,8 +179,9 @@ pub async fn boot_telling<B: Bus>(
                 let ladder = *ladder;
                 return Ok(Report { path, reason, reset_done: false, ladder, warm_error, ready });
             }
-            // A device that is gone will not come back by a reset; everything else may.
-            Err(e) if crate::ip::is_gone(&e) => return Err(e),
+            // A device that is gone will not come back by a reset, and who wants the end wants none;
+            // after everything else it may.
+            Err(e) if ends_all(&e) => return Err(e),
             Err(e) => {
                 warm_error = Some(e);
                 reason = Reason::WarmFailed;
@@ -234,7 +235,7 @@ async fn gentle<B: Bus>(cx: &mut Cx<'_, B>, first: Rung, ladder: &mut Ladder) ->
                 Reason::LeftInOrder => Outcome::Helped,
                 other => Outcome::NotEnough(other),
             },
-            Err(e) if crate::ip::is_gone(&e) => return Err(e),
+            Err(e) if ends_all(&e) => return Err(e),
             Err(e) => Outcome::Failed(e),
         };
         ladder.push(rung, outcome);

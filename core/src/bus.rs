@@ -270,6 +270,12 @@ pub trait Bus: Mmio + Dma {
         Ok(())
     }
 
+    /// What follows, until this is called with false as often as with true, is not to be broken off at the
+    /// user's wish: the device would be left in the middle of something that cannot begin anew.
+    fn keep_whole(&mut self, on: bool) {
+        let _ = on;
+    }
+
     /// Resets the device from outside (a secondary bus reset, or the power of an enclosure), with
     /// what belongs to it: afterwards the windows are accessible and configuration space is as
     /// before. A function-level reset will not do: it leaves these GPUs without what their firmware
@@ -408,6 +414,9 @@ impl<T: Bus + ?Sized> Bus for &mut T {
     }
     fn reset_bus(&mut self) -> Result<(), BusError> {
         (**self).reset_bus()
+    }
+    fn keep_whole(&mut self, on: bool) {
+        (**self).keep_whole(on);
     }
     fn is_slow(&self) -> bool {
         (**self).is_slow()

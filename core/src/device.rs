@@ -206,6 +206,11 @@ impl<B: Bus> Probe<B> {
         self.device.run_with(progress, async |cx| boot::reset(cx, ladder).await)
     }
 
+    /// Shuts a device down that was booted, so that the next boot can be warm; see [`boot::fini`].
+    pub fn fini(&mut self, progress: &mut dyn FnMut(&Event)) -> Result<(), Error> {
+        self.device.run_with(progress, async |cx| boot::fini(cx, &mut |_| ()).await)
+    }
+
     /// The resets that the last [`Probe::boot`] or [`Probe::reset`] tried, also if it failed.
     pub fn ladder(&self) -> boot::Ladder {
         self.ladder

@@ -25,7 +25,7 @@ mod wait;
 pub use crate::reg::Hub;
 pub use access::{Device, QueuesInUse, StageTime};
 pub use cx::Cx;
-pub(crate) use cx::is_gone;
+pub(crate) use cx::{ends_all, is_told_by_host};
 pub use wait::{Counters, Event, Missed, Slot, Stage, Target, Task, Until, Wait, drive};
 
 #[cfg(test)]

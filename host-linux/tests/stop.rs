@@ -103,6 +103,49 @@ fn a_signal_ends_the_work_in_order_and_the_next_boot_is_warm() {
 }
 
 #[test]
+fn a_signal_ends_a_kernel_that_does_not_end_by_itself_and_the_next_boot_is_warm() {
+    for gpu in ["navi31,delays=off,fault=hang:compute", "navi48,delays=off,fault=hang:compute"] {
+        let served = Served::new("kernel", gpu);
+        let child = served.amdev(&["demo"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        send(&child, Signal::INT);
+        let sent = Instant::now();
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{}", text(&out));
+        assert!(text(&out).contains("stopped by a signal"), "{}", text(&out));
+        assert!(sent.elapsed() < Duration::from_secs(8), "{:?}, not until --timeout", sent.elapsed());
+        let boot = served.json(&["boot"]);
+        assert_eq!(boot["path"], "warm", "{boot}");
+        assert!(boot["why"].as_str().unwrap().contains("in order"), "{boot}");
+    }
+}
+
+#[test]
+fn a_signal_in_a_boot_of_a_served_gpu_ends_it_and_the_next_boot_works() {
+    let served = Served::new("boot", "navi31,state=amdgpu");
+    let mut stopped = 0;
+    for ms in (20..1600).step_by(75) {
+        let child = served.amdev(&["boot", "--cold"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(ms));
+        send(&child, Signal::TERM);
+        let out = child.wait_with_output().unwrap();
+        match out.status.code() {
+            // Before its handlers are there.
+            None => {}
+            Some(0) => {}
+            code => {
+                assert_eq!(code, Some(1), "{ms} ms: {}", text(&out));
+                assert!(text(&out).contains("stopped by a signal"), "{ms} ms: {}", text(&out));
+                stopped += 1;
+            }
+        }
+        served.json(&["boot"]);
+        assert_eq!(served.json(&["boot"])["path"], "warm");
+    }
+    assert!(stopped > 2, "{stopped} boots were stopped");
+}
+
+#[test]
 fn the_second_signal_ends_the_process_at_once() {
     // The kernel never ends, and the orderly end waits for it.
     let served = Served::new("second", "navi31,delays=off,fault=hang:compute,fault=hang:dequeue");

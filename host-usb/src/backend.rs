@@ -226,7 +226,11 @@ impl Backend for UsbBackend {
         let DeviceSpec::Usb(index) = spec else { return Ok(()) };
         let timeout = std::time::Duration::try_from_secs_f64(seconds)
             .map_err(|e| CliError::Usage(format!("--wait {seconds}: {e}")))?;
-        Ok(crate::libusb::wait_for(*index, timeout).map_err(|e| CliError::Device(e.to_string()))?)
+        match crate::libusb::wait_for(*index, timeout, amdev_cli::guard::stop_asked) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(amdev_core::bus::BusError::Stopped.into()),
+            Err(e) => Err(CliError::Device(e.to_string()).into()),
+        }
     }
 
     #[cfg(target_os = "linux")]

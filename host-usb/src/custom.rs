@@ -281,7 +281,9 @@ impl Controller for Custom {
     }
 
     fn memory_read(&mut self, address: u64, buf: &mut [u8]) -> Result<(), UsbError> {
-        if address.is_multiple_of(4) && buf.len().is_multiple_of(4) && buf.len() > 4 {
+        let whole = address.is_multiple_of(4) && buf.len().is_multiple_of(4);
+        // Until an armed block has come in, a stream has no place on its endpoint.
+        if whole && buf.len() > 4 && !self.armed {
             let mut at = address;
             for part in buf.chunks_mut(MAX_STREAM) {
                 let request = Request { fmt: MEMORY_READ, enable: 0xf, address: at, value: 0 };

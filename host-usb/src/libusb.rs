@@ -188,11 +188,12 @@ pub fn open(index: u32) -> Result<LibusbPort, UsbError> {
     LibusbPort::new(device)
 }
 
-/// Waits until there are more than `index` devices that may be bridges.
+/// Waits until there are more than `index` devices that may be bridges; false if `stop` says before that
+/// nobody waits any more.
 ///
 /// # Errors
 /// [`UsbError::Timeout`] after so long.
-pub fn wait_for(index: u32, timeout: Duration) -> Result<(), UsbError> {
+pub fn wait_for(index: u32, timeout: Duration, stop: impl Fn() -> bool) -> Result<bool, UsbError> {
     let deadline = Instant::now() + timeout;
     let context = context()?;
     // Where the system tells of new devices, they are looked at when it does; elsewhere now and then.
@@ -205,7 +206,10 @@ pub fn wait_for(index: u32, timeout: Duration) -> Result<(), UsbError> {
             while device.open().is_err_and(|e| e == rusb::Error::Access) && Instant::now() < rights {
                 std::thread::sleep(Duration::from_millis(100));
             }
-            return Ok(());
+            return Ok(true);
+        }
+        if stop() {
+            return Ok(false);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -428,9 +432,13 @@ mod tests {
     fn a_bridge_that_is_not_there_is_told_of() {
         // Whatever is plugged in here, there are not so many.
         let e = open(1000).err().unwrap().to_string();
-        let waited = wait_for(1000, Duration::from_millis(50)).unwrap_err();
+        let waited = wait_for(1000, Duration::from_millis(50), || false).unwrap_err();
+        let start = Instant::now();
+        let ended = wait_for(1000, Duration::from_secs(60), || true);
+        assert!(start.elapsed() < Duration::from_secs(5));
         match list() {
             Ok(_) => {
+                assert_eq!(ended, Ok(false), "who asks for the end does not wait");
                 assert!(e.contains("bridge"), "{e}");
                 assert!(matches!(waited, UsbError::Timeout { .. }), "{waited}");
             }

@@ -310,6 +310,31 @@ fn an_engine_that_stays_busy_after_its_reset_is_told_and_a_reset_of_the_device_h
 }
 
 #[test]
+fn work_that_is_cancelled_ends_at_once_and_the_next_kernel_runs() {
+    for gpu in GPUS {
+        for fault in ["", ",fault=hang:dequeue"] {
+            let bench = Bench::new(&format!("{gpu}{fault}"));
+            let (mut runtime, _) = bench.start_sized(sizes());
+            let add = Add::new(&mut runtime);
+            assert_eq!(runtime.cancel(100_000), Ok(false), "nothing is under way");
+            // What ends in time is not lost.
+            let ticket = add.launch(&mut runtime, &add.file.clone(), add.vas());
+            assert_eq!(runtime.cancel(100_000), Ok(false));
+            runtime.wait(ticket, 0).unwrap();
+            add.launch(&mut runtime, &add.starting_with(LOOP), add.vas());
+            let start = runtime.iface().now_us();
+            assert_eq!(runtime.cancel(100_000), Ok(true), "{gpu}{fault}");
+            let took = runtime.iface().now_us() - start;
+            // A queue that does not let go is waited for before its engine is reset.
+            let most = if fault.is_empty() { 200_000 } else { 2_500_000 };
+            assert!((100_000..most).contains(&took), "{gpu}{fault}: {took} us");
+            add.works(&mut runtime);
+            assert_eq!(bench.rules(), [], "{gpu}{fault}");
+        }
+    }
+}
+
+#[test]
 fn a_short_look_at_a_long_kernel_changes_nothing() {
     let bench = Bench::new("navi31");
     let (mut runtime, _) = bench.start_sized(sizes());

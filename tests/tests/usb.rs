@@ -2,9 +2,12 @@
 
 use amdev_cli::progress::Silent;
 use amdev_cli::session::{Backend as _, BootOptions, OpenOptions};
-use amdev_core::boot::Path;
-use amdev_core::iface::AllocFlags;
+use amdev_core::boot::{Path, Rung};
+use amdev_core::fault::Fault;
+use amdev_core::hang::{Cause, Recovery};
+use amdev_core::iface::{AllocFlags, Buffer};
 use amdev_core::program::{CodeObject, HiddenValues};
+use amdev_core::queue::QueueError;
 use amdev_core::queue::dispatch::Launch;
 use amdev_core::runtime::Work;
 use amdev_sim::bridge::BridgeFault;
@@ -43,6 +46,40 @@ fn copies_of_many_lengths_arrive_through_both_firmwares() {
     for firmware in FIRMWARES {
         let lens = [1, 511, 4096, 4097, 0x4000, 0x4001, 70_000, 0x4_0000, 0x4_0001, 0x8_0000 + 12_345];
         copies(&UsbBench::new(&format!("navi48,bridge={firmware}")), &lens);
+    }
+}
+
+/// The look at what hangs falls into the time in which the open firmware is armed to carry the copy.
+#[test]
+fn a_copy_out_behind_work_that_hangs_tells_of_it_and_the_next_one_arrives() {
+    for gpu in ["navi31", "navi48"] {
+        for firmware in FIRMWARES {
+            let bench = UsbBench::new(&format!("{gpu},bridge={firmware}"));
+            let (mut queues, _) = bench.start().unwrap();
+            let data: Vec<u8> = (0..70_000u32).map(|i| (i * 13) as u8).collect();
+            let a = queues.alloc(data.len() as u64, AllocFlags::empty()).unwrap();
+            queues.write(&a, &data).unwrap();
+            let nowhere = Buffer { va: a.va + (256 << 30), ..a };
+            queues.copy(&nowhere, &a, 0x100).unwrap();
+            let mut out = vec![0; data.len()];
+            let error = queues.read(&a, &mut out).unwrap_err();
+            let QueueError::Hang(hang) = error else { panic!("{gpu} {firmware}: {error:?}") };
+            let Cause::Fault(Fault::Memory(fault)) = hang.cause else { panic!("{gpu} {firmware}: {hang}") };
+            assert_eq!((fault.address, fault.write), (nowhere.va, true), "{gpu} {firmware}");
+            assert_eq!(hang.recovery, Recovery::Restarted(Rung::Queue), "{gpu} {firmware}");
+            queues.read(&a, &mut out).unwrap();
+            assert!(out == data, "{gpu} {firmware}");
+            // What the user ends is lost the same way.
+            queues.copy(&nowhere, &a, 0x100).unwrap();
+            assert_eq!(queues.cancel(200_000), Ok(true), "{gpu} {firmware}");
+            assert_eq!(queues.cancel(200_000), Ok(false), "{gpu} {firmware}");
+            out.fill(0);
+            queues.read(&a, &mut out).unwrap();
+            assert!(out == data, "{gpu} {firmware}");
+            stop(queues).unwrap();
+            bench.assert_clean();
+            assert_eq!(bench.start().unwrap().1, Path::Warm, "{gpu} {firmware}");
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 
 use crate::bus::{Bus, BusError};
 use crate::error::Error;
-use crate::ip::{Cx, Stage, gfx, gmc, sdma, smu};
+use crate::ip::{Cx, Stage, gfx, gmc, is_told_by_host, sdma, smu};
 use core::fmt;
 
 /// A rung of the ladder.
@@ -133,7 +133,7 @@ pub(super) async fn reset_all<B: Bus>(
     } else {
         match smu::mode1_reset(cx).await {
             Ok(()) => Outcome::Helped,
-            Err(e) if matches!(e, Error::Bus(BusError::Gone)) => {
+            Err(e) if is_told_by_host(&e) => {
                 ladder.push(Rung::Mode1, Outcome::Failed(e));
                 return Err(e);
             }

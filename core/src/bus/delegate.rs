@@ -140,6 +140,9 @@ macro_rules! delegate_dma {
 #[macro_export]
 macro_rules! delegate_resets {
     () => {
+        fn keep_whole(&mut self, on: bool) {
+            self.inner.keep_whole(on);
+        }
         fn reset_bus(&mut self) -> Result<(), $crate::bus::BusError> {
             self.inner.reset_bus()
         }

@@ -2,7 +2,6 @@
 
 use super::Probe;
 use super::recover::place_of;
-use crate::boot;
 use crate::boot::Rung;
 use crate::bus::{Bus, DmaHandle, Segment, Window};
 use crate::discovery::IpList;
@@ -127,7 +126,7 @@ impl<'s, B: Bus> Gpu<'s, B> {
     /// Shuts the GPU down so that the next boot can be warm. Nothing of it may be used afterwards
     /// but [`Gpu::into_probe`].
     pub fn fini(&mut self, progress: &mut dyn FnMut(&Event)) -> Result<(), Error> {
-        self.probe.device.run_with(progress, async |cx| boot::fini(cx, &mut |_| ()).await)?;
+        self.probe.fini(progress)?;
         self.queues.clear();
         Ok(())
     }

@@ -171,7 +171,13 @@ impl<B: Bus> Future for WaitFuture<'_, '_, B> {
     }
 }
 
-/// Whether an error says that the device does not answer any more.
-pub(crate) fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::NotResponding { .. } | Error::Bus(BusError::Gone))
+/// Whether an error ends all work on the device, so that nothing else is tried: it does not answer any
+/// more, or the host says that it is over.
+pub(crate) fn ends_all(error: &Error) -> bool {
+    matches!(error, Error::NotResponding { .. }) || is_told_by_host(error)
+}
+
+/// Whether the host says that it is over: the device is gone, its state was lost, or the user wants it.
+pub(crate) fn is_told_by_host(error: &Error) -> bool {
+    matches!(error, Error::Bus(BusError::Gone | BusError::Stopped | BusError::Slept))
 }

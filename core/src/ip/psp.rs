@@ -69,7 +69,11 @@ pub async fn init<B: Bus>(cx: &mut Cx<'_, B>, fw: &mut dyn FirmwareSource) -> Re
     let command = cx.layout.psp_command.start;
     cx.bus.cacheable(Window::Vram, command, wire::RESPONSE_AT as u64);
     if !is_sos_alive(cx)? {
-        load_sos(cx, fw).await?;
+        // A bootloader that has begun is not known to begin anew.
+        cx.bus.keep_whole(true);
+        let loaded = load_sos(cx, fw).await;
+        cx.bus.keep_whole(false);
+        loaded?;
     }
     create_ring(cx).await?;
 

@@ -125,8 +125,14 @@ async fn exchange<B: Bus>(
     argument: u32,
     timeout_us: u64,
 ) -> Result<(), Error> {
-    tell(cx, mailbox, message, argument)?;
-    answered(cx, mailbox, message, argument, timeout_us).await
+    // The mailbox takes no message before the last one is answered.
+    cx.bus.keep_whole(true);
+    let done = match tell(cx, mailbox, message, argument) {
+        Ok(()) => answered(cx, mailbox, message, argument, timeout_us).await,
+        Err(e) => Err(e),
+    };
+    cx.bus.keep_whole(false);
+    done
 }
 
 async fn answered<B: Bus>(

@@ -203,6 +203,32 @@ impl<I: Iface> Runtime<I> {
         QueueError::Hang(error)
     }
 
+    /// Ends what is under way after at most `grace_us`: as after a hang, queues are restarted, and what was
+    /// submitted is lost; memory and programs stay. False if everything had ended by itself.
+    ///
+    /// # Errors
+    /// What the device or the bus says; queues that cannot be restarted serve no more work.
+    pub fn cancel(&mut self, grace_us: u64) -> Result<bool, QueueError> {
+        let start = self.iface.now_us();
+        let last = self.timeline.last_value();
+        loop {
+            let left = grace_us.saturating_sub(self.iface.now_us().saturating_sub(start));
+            match self.timeline.wait(&mut self.iface, last, SPINS, left.min(LOOK_US)) {
+                Ok(_) => {
+                    self.kernargs.retire(last);
+                    return Ok(false);
+                }
+                Err(IfaceError::Timeout { .. }) if left > LOOK_US => {}
+                Err(IfaceError::Timeout { .. }) => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let seen = self.timeline.poll(&mut self.iface)?;
+        let restarted = self.restart(seen.wrapping_add(1));
+        self.poisoned = restarted.is_err();
+        restarted.map(|_| true)
+    }
+
     /// Makes the queues work again without what was submitted to them.
     fn restart(&mut self, first: u32) -> Result<crate::boot::Rung, QueueError> {
         let rung = self.iface.restart_queues()?;

@@ -2,7 +2,7 @@
 
 use crate::discovery;
 use crate::error::CliError;
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 use crate::session::{
     BootOptions, BootReport, DeviceBuffer, DeviceState, Info, KernelArg, KernelInfo, OpenOptions, RegValue,
     RingImage, Session, SmiReport, UsbCounts,
@@ -26,6 +26,7 @@ mod host;
 mod look;
 mod program;
 mod serve;
+mod shutdown;
 mod smi;
 mod stages;
 mod start;
@@ -106,6 +107,15 @@ impl<B: HostBus> BusSession<B> {
         anyhow::anyhow!("the device was lost by an earlier error; open it anew")
     }
 
+    fn bus_mut(&mut self) -> Option<&mut Watched<B>> {
+        match &mut self.state {
+            State::Closed(bus) => Some(bus),
+            State::Found(probe) => Some(&mut probe.device.bus),
+            State::Running(runtime) => Some(&mut runtime.iface().device().bus),
+            State::Lost => None,
+        }
+    }
+
     /// The device, found but not running.
     fn probe(&mut self) -> anyhow::Result<&mut Probe<Watched<B>>> {
         if let State::Closed(bus) = &mut self.state {
@@ -177,25 +187,6 @@ impl<B: HostBus> BusSession<B> {
 
     fn timeout_us(&self) -> u64 {
         self.options.timeout_s.map_or(Sizes::default().timeout_us, |s| (s * 1e6) as u64)
-    }
-
-    /// Releases the runtime and frees what the session allocated.
-    fn stop(&mut self) -> anyhow::Result<()> {
-        let loaded = self.loaded.take();
-        let buffers = std::mem::take(&mut self.buffers);
-        let State::Running(runtime) = &mut self.state else { return Ok(()) };
-        if let Err(hang) = runtime.synchronize() {
-            // The queues are taken down all the same; what they used is not given to anyone.
-            runtime.release().ok();
-            return Err(hang.into());
-        }
-        if let Some(loaded) = loaded {
-            runtime.unload(loaded.program)?;
-        }
-        for buffer in buffers.into_iter().flatten() {
-            runtime.free(buffer)?;
-        }
-        Ok(runtime.release()?)
     }
 }
 
@@ -280,25 +271,10 @@ impl<B: HostBus> Session for BusSession<B> {
     }
 
     fn fini(&mut self, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
-        self.stop().context("taking the queues down")?;
-        let State::Running(runtime) = std::mem::replace(&mut self.state, State::Lost) else {
+        if !matches!(self.state, State::Running(_)) {
             anyhow::bail!("{} is not booted: there is nothing to shut down", self.device);
-        };
-        let mut gpu = runtime.into_iface();
-        gpu.device().bus.stop_serving();
-        let before = gpu.bus().counts();
-        let mut stages = Stages::new(progress);
-        let done = gpu.fini(&mut |e| stages.event(e)).context("shutting the device down");
-        let counts = gpu.bus().counts().since(&before);
-        self.state = State::Found(gpu.into_probe());
-        done?;
-        Ok(BootReport {
-            path: "fini".into(),
-            why: "asked for".into(),
-            stages: stages.finish(),
-            counts,
-            ..BootReport::default()
-        })
+        }
+        self.shut_down(progress)
     }
 
     fn reset(&mut self, progress: &mut dyn Progress) -> anyhow::Result<BootReport> {
@@ -448,14 +424,11 @@ impl<B: HostBus> Session for BusSession<B> {
 
     fn release(mut self: Box<Self>) -> anyhow::Result<()> {
         let before = self.violations().unwrap_or_default().len();
-        let mut stopped = self.stop();
-        if stopped.is_ok()
-            && let State::Running(runtime) = &mut self.state
-        {
-            // The next process shall find the device in order: it boots warm.
-            runtime.iface().device().bus.stop_serving();
-            stopped = runtime.iface().fini(&mut |_| ()).context("shutting the device down");
-        }
+        // The next process shall find the device in order: it boots warm.
+        let mut stopped = match self.state {
+            State::Running(_) => self.shut_down(&mut Silent).map(drop),
+            _ => Ok(()),
+        };
         let after = self.violations().unwrap_or_default();
         if let (Ok(()), Some(new)) = (&stopped, after.get(before..).filter(|new| !new.is_empty())) {
             stopped = Err(anyhow::anyhow!("while shutting down the simulated GPU saw {}", new.join("; ")));

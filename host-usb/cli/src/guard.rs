@@ -40,9 +40,9 @@ fn is_ignored(signal: i32) -> bool {
     mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_none_or(|m| m >> (signal - 1) & 1 != 0)
 }
 
-/// Whether a signal asks for the end. Told once: what follows is the shutdown.
+/// Whether a signal asks for the end.
 pub fn stop_asked() -> bool {
-    stop().swap(false, Ordering::Relaxed)
+    stop().load(Ordering::Relaxed)
 }
 
 /// Microseconds that the machine has slept since it was switched on.
@@ -62,9 +62,15 @@ fn slept_us() -> i64 {
 /// Between the two clocks as much as that may be between their reading.
 const ASLEEP_US: i64 = 500_000;
 
-/// See the module.
+/// See the module. Once asked for, the end stays asked for: each wait is an error then, but for those of
+/// the shutdown, and of what cannot be left half-way ([`Bus::keep_whole`]).
 pub struct Guarded<B> {
     inner: B,
+    stop: Arc<AtomicBool>,
+    /// How many things are under way that must not be left half-way: a reset, the bootloader, a message.
+    whole: u32,
+    /// What is done now is part of the end, or short and not to be broken off.
+    finishing: bool,
     slept_us: i64,
     asleep: Cell<bool>,
 }
@@ -72,12 +78,18 @@ pub struct Guarded<B> {
 impl<B> Guarded<B> {
     /// Guards a bus that was just opened.
     pub fn new(inner: B) -> Self {
-        Guarded { inner, slept_us: slept_us(), asleep: Cell::new(false) }
+        Guarded::stopped_by(inner, Arc::clone(stop()))
     }
 
-    /// What ends the work: every wait flushes before it sleeps.
+    /// The same, with a flag of the caller in the place of signals.
+    pub fn stopped_by(inner: B, stop: Arc<AtomicBool>) -> Self {
+        let asleep = Cell::new(false);
+        Guarded { inner, stop, whole: 0, finishing: false, slept_us: slept_us(), asleep }
+    }
+
+    /// What ends the work: every wait flushes before it sleeps, every submission has a fence.
     fn check(&self) -> Result<(), BusError> {
-        if stop_asked() {
+        if self.whole == 0 && !self.finishing && self.stop.load(Ordering::Relaxed) {
             return Err(BusError::Stopped);
         }
         if self.asleep.get() || slept_us() - self.slept_us > ASLEEP_US {
@@ -95,6 +107,8 @@ impl<B: Mmio> Mmio for Guarded<B> {
         self.inner.flush()
     }
     fn fence(&mut self) -> Result<(), BusError> {
+        // Work that never has to be waited for, as over a slow bus, has no other moment.
+        self.check()?;
         self.inner.fence()
     }
 }
@@ -111,8 +125,21 @@ impl<B: Bus> Bus for Guarded<B> {
         self.check()?;
         self.inner.wait_interrupt(timeout_us)
     }
-    // A reset is not left half-way.
-    amdev_core::delegate_resets!();
+    fn before_reset(&mut self) -> Result<(), BusError> {
+        self.inner.before_reset()?;
+        self.keep_whole(true);
+        Ok(())
+    }
+    fn after_reset(&mut self) -> Result<(), BusError> {
+        self.keep_whole(false);
+        self.inner.after_reset()
+    }
+    fn keep_whole(&mut self, on: bool) {
+        self.whole = if on { self.whole + 1 } else { self.whole.saturating_sub(1) };
+    }
+    fn reset_bus(&mut self) -> Result<(), BusError> {
+        self.inner.reset_bus()
+    }
     amdev_core::delegate_traits!();
 }
 
@@ -131,6 +158,12 @@ impl<B: HostBus> HostBus for Guarded<B> {
     }
     fn usb_counts(&self) -> Option<crate::session::UsbCounts> {
         self.inner.usb_counts()
+    }
+    fn stop_asked(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+    fn finishing(&mut self, on: bool) -> bool {
+        std::mem::replace(&mut self.finishing, on)
     }
     fn may_be_asked(&self) -> bool {
         self.inner.may_be_asked()

@@ -32,6 +32,18 @@ pub trait HostBus: Bus {
         None
     }
 
+    /// Whether the user wants the end: each wait is an error, unless [`HostBus::finishing`].
+    fn stop_asked(&self) -> bool {
+        false
+    }
+
+    /// From now on (or not any more) what is done is brought to its end also where the user has asked for
+    /// the end of the work. What it was before.
+    fn finishing(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
+
     /// Whether others can ask now what the device measures, with [`HostBus::asked`]: false where none can at
     /// all, and while the host is in the middle of something that bears no other access.
     fn may_be_asked(&self) -> bool {

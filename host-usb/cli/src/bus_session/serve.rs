@@ -78,11 +78,14 @@ impl<B: HostBus> Watched<B> {
         if let (Some((found, levels)), Some(mut who)) =
             (&self.serves, self.inner.inner_mut().inner_mut().inner_mut().asked())
         {
+            // The SMU is not left in the middle of a message.
+            let before = self.inner.inner_mut().inner_mut().inner_mut().finishing(true);
             let mut device = found.clone().on(&mut self.inner).device;
             let answer = match smi::report_soon(&mut device, levels) {
                 Ok(report) => Answer::Report(report),
                 Err(e) => Answer::Error(crate::output::error_text(&e)),
             };
+            self.inner.inner_mut().inner_mut().inner_mut().finishing(before);
             let sent = serde_json::to_vec(&answer).map_err(Into::into).and_then(|text| who.write_all(&text));
             match sent {
                 Ok(()) => tracing::debug!("told another process what the device measures"),

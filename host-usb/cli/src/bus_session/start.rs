@@ -24,6 +24,10 @@ impl<B: HostBus> BusSession<B> {
         let vm = match probe.memory(slots(BOOT_SLOTS), slots(SLOTS), va) {
             Ok(vm) => vm,
             Err(e) => {
+                // The news is why there is no memory; the same below.
+                probe.device.bus.host_mut().finishing(true);
+                let _ = probe.fini(&mut |_| ());
+                probe.device.bus.host_mut().finishing(false);
                 self.state = State::Found(probe);
                 return Err(e).context("setting up the memory manager");
             }
@@ -45,8 +49,9 @@ impl<B: HostBus> BusSession<B> {
                 Ok(())
             }
             Err(e) => {
-                // The news is why there are no queues.
+                gpu.device().bus.host_mut().finishing(true);
                 let _ = gpu.fini(&mut |_| ());
+                gpu.device().bus.host_mut().finishing(false);
                 self.state = State::Found(gpu.into_probe());
                 Err(e).context("setting up queues")
             }

@@ -50,8 +50,12 @@ fn watch(
                     last = next;
                     break;
                 }
+                // The signal may come in the middle of a sample as well as between two.
+                Err(_) if crate::guard::stop_asked() => {
+                    return Ok(Outcome::new(text(device, &last), value(device, &last)));
+                }
                 // Who watches sees it come back: its owner may be resetting it, or the cable be out.
-                Err(e) if left > 1 && !crate::guard::stop_asked() => {
+                Err(e) if left > 1 => {
                     left -= 1;
                     if !show_error(json, device, &e) {
                         return Err(e);
